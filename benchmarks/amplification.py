@@ -18,10 +18,11 @@ from uuid import uuid4
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.harness import database, emit, relay, servers, topic, until
+from dedup.rules.identity import identity
 from dedup.rules.policies.policies import Handled, by_key, exact
 from dedup.rules.policies.results import Again
 from outbox import Event
-from outbox.envelope import Record, decode, delivery, retried, with_delivery
+from outbox.envelope import Record, decode, retried, with_delivery
 from outbox.producer.direct import Direct
 from outbox.producer.producer import Options, Producer
 
@@ -111,7 +112,7 @@ def _handled(records: Sequence[Record], *, ids: bool) -> list[Record]:
             of_key,
             matches=lambda _: True,
             handle=lambda _: Again(timedelta(0)),
-            identity=lambda record: (decode(record).id, delivery(record).round),
+            identity=identity,
         )
     )
     return [verdict.record for verdict in verdicts if isinstance(verdict, Handled)]

@@ -19,6 +19,7 @@ from dedup.kafka.letters import Letters
 from dedup.metrics import Metrics
 from dedup.retries.aside import Aside
 from dedup.rules.claim import Claim
+from dedup.rules.identity import Identity
 from dedup.rules.policies.signatures import is_awaited
 from dedup.rules.record import Record
 from dedup.serving.handlers import of_batches, of_records, of_whole_records
@@ -113,7 +114,7 @@ def _once(
     once, handler = Inbox(group, inbox.schema_name), guarded(handler)
     given: Callable[[Record], Any] = _itself if takes_records else attrgetter("event")
 
-    def known_by(record: Record) -> tuple[str, int]:
+    def known_by(record: Record) -> Identity:
         return record.identity
 
     def claim_of(record: Record) -> Claim | None:

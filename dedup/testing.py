@@ -15,12 +15,13 @@ from dedup.retries.aside import Held, Partition, Placed, Unfinished
 from dedup.retries.copies import Copy
 from dedup.retries.plan import Plan
 from dedup.rules.history import believed
+from dedup.rules.identity import Identity
 from dedup.rules.lanes.lanes import Lanes, NullKey, Stretch
 from dedup.rules.policies import policies
 from dedup.rules.policies.decode import as_json
 from dedup.rules.policies.departures import Exits
 from dedup.rules.policies.expressions import compile_filter
-from dedup.rules.policies.policies import Identity, Skipped, Verdict, by_key
+from dedup.rules.policies.policies import Skipped, Verdict, by_key
 from dedup.rules.policies.results import Done, Early, Result, Skip
 from dedup.rules.policies.signatures import is_awaited
 from dedup.rules.record import Decode, Record, read_with
@@ -211,7 +212,7 @@ class Trial:
         return noting
 
     def _note(self, what: What, record: Record, reason: str = "") -> None:
-        self.outcomes.append(Outcome(what, record.identity[0], record, reason))
+        self.outcomes.append(Outcome(what, record.identity.id, record, reason))
 
     def _seconds(self) -> float:
         return self.now.timestamp()

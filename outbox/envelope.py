@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from outbox.errors import InvalidEvent
 from outbox.event import TRACEPARENT as _TRACEPARENT
@@ -60,9 +60,12 @@ FOREIGN_TYPE = "kafka.record"
 
 Pair: TypeAlias = tuple[str, bytes | None]
 
+_R = TypeVar("_R", bound="Record")
+
 UNREAD_HEADERS: tuple[Pair, ...] = ((UNREAD, None),)
 
 _ENVELOPE = {ID, TYPE, SOURCE, SUBJECT, TIME, SPECVERSION, CONTENT_TYPE, TRACEPARENT, UNREAD}
+_OF_IDENTITY = {ID, SOURCE}
 DELIVERY = {ATTEMPT, ROUND, FIRST_SEEN, NOT_BEFORE, ORIGIN, ERROR, GROUP}
 
 
@@ -80,6 +83,23 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Sequence[Pair] = ()
+
+    @property
+    def topic_id(self) -> str | None:
+        """Kafka's id of the topic; None: it is not known. See `of_topic`."""
+        return None
+
+
+def of_topic(record: type[_R], topic_id: str | None) -> type[_R]:
+    """Return the class of the records of one topic, which Kafka knows by this id."""
+    return record if topic_id is None else _of_topic(record, topic_id)  # type: ignore[arg-type]  # it is hashable
+
+
+@lru_cache(maxsize=4096)
+def _of_topic(record: type[_R], topic_id: str) -> type[_R]:
+    # On the class and not on each record: there are hundreds of thousands a second.
+    named = {"topic_id": topic_id, "__module__": record.__module__}
+    return type(record.__name__, (record,), named)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,25 +161,52 @@ def kind_headers(type_: str, source: str, content_type: str | None) -> tuple[Pai
     return tuple(headers)
 
 
-def decode(record: Record, *, topic_id: str | None = None) -> Event:
+def identity(record: Record) -> tuple[str, str]:
+    """
+    Return the identity of the event in `record`: its source and its id.
+
+    This is the rule for all parts, as CloudEvents 1.0 has it: `source` and `id` together are
+    unique for each event.
+
+    * An event with a `ce_id` has this id, and its `ce_source`; its topic, if it has none. Two
+      sources with equal ids are two events. The same source and id in two topics is one event.
+    * A record without a `ce_id` is known by its place: its id is `topic/partition/offset`, with
+      Kafka's id of the topic in place of its name. A topic that was deleted and made anew has
+      another id, and so other events at the same places. The name stands there if the id is not
+      known: a broker before 2.8 has none.
+    * A copy on a retry topic or among dead letters has both written down, and keeps them.
+
+    Raises:
+        InvalidEvent: the source or the id is not text.
+    """
+    found = {name: value for name, value in reversed(record.headers) if value}
+    id_, source = found.get(ID), found.get(SOURCE)
+    return (
+        _text(SOURCE, source) or record.topic,
+        _text(ID, id_) or place(record),
+    )
+
+
+def place(record: Record) -> str:
+    """Return the id of an event that has none of its own: the place of its record."""
+    return f"{record.topic_id or record.topic}/{record.partition}/{record.offset}"
+
+
+def decode(record: Record) -> Event:
     """
     Return the event that `record` carries.
 
-    A foreign record (no `ce_id`) decodes too: its id is `topic/partition/offset`. With a
-    `topic_id`, which is lost when the topic is deleted, the id has that in place of the topic's
-    name.
+    A foreign record (no `ce_id`) decodes too: `identity` says which id and source it has.
 
     Raises:
         InvalidEvent: an attribute is not text, `ce_time` is not a time, or the headers cannot be
             read. If the record has neither `ce_time` nor a timestamp that is a time, the event's
             `time` raises it.
     """
-    return event(record, key=record.key, value=record.value, topic_id=topic_id)
+    return event(record, key=record.key, value=record.value)
 
 
-def event(
-    record: Record, *, key: bytes | str | None, value: object, topic_id: str | None = None
-) -> Event:
+def event(record: Record, *, key: bytes | str | None, value: object) -> Event:
     """
     Return the event that `record` carries, with a key and a value that were decoded already.
 
@@ -170,15 +217,12 @@ def event(
     # Keep the extension attributes (`ce_…`) of other producers: only our own callers may not set
     # them.
     rest: list[Pair] = []
-    own_id: str | None = None
     for pair in record.headers:
         name, data = pair
         if name not in _ENVELOPE:
             rest.append(pair)
-        elif name != ID:
+        elif name not in _OF_IDENTITY or (data and name not in found):  # as `identity` has it
             found[name] = _text(name, data)
-        elif data and not own_id:
-            own_id = _text(name, data)
     get = found.get
     text, trace = get(TIME), get(TRACEPARENT)
     time = parse_time(text) if text else time_of(record.timestamp)
@@ -191,7 +235,7 @@ def event(
     _set_type(made, get(TYPE) or FOREIGN_TYPE)
     _set_key(made, key)
     _set_value(made, value)
-    _set_id(made, own_id or f"{topic_id or record.topic}/{record.partition}/{record.offset}")
+    _set_id(made, get(ID) or place(record))
     _set_source(made, get(SOURCE) or record.topic)
     _set_subject(made, get(SUBJECT))
     if time is not None:
@@ -234,14 +278,6 @@ _new = object.__new__
     _set_headers,
     _set_traceparent,
 ) = (getattr(Event, field.name).__set__ for field in fields(Event))
-
-
-def event_id(record: Record, *, topic_id: str | None = None) -> str:
-    """Return the id of the event in `record` without decoding the rest."""
-    for name, value in record.headers:
-        if name == ID and value:
-            return _text(name, value) or ""
-    return f"{topic_id or record.topic}/{record.partition}/{record.offset}"
 
 
 def require_readable(record: Record) -> None:

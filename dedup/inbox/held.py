@@ -12,7 +12,8 @@ from psycopg.conninfo import conninfo_to_dict
 from dedup.inbox import schema as inbox_schema
 from dedup.inbox.connections import PATIENCE, Connections
 from dedup.retries.aside import Partition
-from dedup.retries.held_states import Place, State, event_id
+from dedup.retries.held_states import Place, State
+from dedup.rules.identity import stored
 from dedup.rules.policies.wording import plain
 from dedup.rules.record import Record
 from dovecote.process.rarely import Rarely
@@ -87,7 +88,7 @@ class PostgresStates:
             None if text is None else plain(text) for text in (state.error, state.origin)
         )
         values = [
-            *(self._consumer, *record[:3], event_id(record)),
+            *(self._consumer, *record[:3], stored(record.identity)),
             *(state.attempt, state.round, state.first_seen or 0, state.not_before or 0, error),
             origin,
         ]

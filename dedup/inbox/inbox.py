@@ -1,9 +1,10 @@
 """
 The inbox: it remembers an event in its handler's transaction, so effects happen once.
 
-A handler `handle(event, tx)` makes its rows on `tx`; before it runs, the event's identity (its id
-and round) is inserted there. If the transaction commits, both are there, and a later duplicate is
-not handled. If it does not commit, neither is there, and the event is handled when it comes again.
+A handler `handle(event, tx)` makes its rows on `tx`; before it runs, the event's identity (its
+source, id and round) is inserted there. If the transaction commits, both are there, and a later
+duplicate is not handled. If it does not commit, neither is there, and the event is handled when it
+comes again.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -11,7 +12,6 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
@@ -19,7 +19,7 @@ import psycopg
 from dedup.inbox import schema as inbox_schema
 from dedup.inbox.transactions import Question, ask, ask_async
 from dedup.rules.claim import Claim
-from dedup.rules.policies.policies import Identity
+from dedup.rules.identity import Identity, stored
 from dedup.rules.policies.results import (
     Again,
     Dead,
@@ -33,9 +33,6 @@ from dedup.rules.policies.results import (
 from outbox import envelope
 from outbox.errors import BadSettings
 from outbox.schema.templates import fill
-
-# An index entry takes at most 2704 bytes.
-_LONGEST_ID = 500
 
 # The server is shutting down, starting, or takes no more connections.
 _AWAY = ("08", "57P", "53")
@@ -194,7 +191,7 @@ class Inbox:
         return self._question(call, identity, claim, read=int)
 
     def _taking_many(self, known: Sequence[Identity], claims: Sequence[int | None]) -> Question:
-        ids, rounds = [_stored(id_) for id_, _ in known], [round_ for _, round_ in known]
+        ids, rounds = [stored(each) for each in known], [each.round for each in known]
         if all(claim is None for claim in claims):
             call = _filled("{schema}.take_many(%s::text, %s::text[], %s::int[])", self.schema)
             return Question(self.schema, call, (self.consumer, ids, rounds), _numbers)
@@ -217,14 +214,14 @@ class Inbox:
         *more: object,
         read: Callable[[str], object] | None = None,
     ) -> Question:
-        params = (self.consumer, _stored(identity[0]), identity[1], *more)
+        params = (self.consumer, stored(identity), identity.round, *more)
         return Question(self.schema, _filled(call, self.schema), params, read)
 
 
 def identity_of(event: Any) -> Identity:  # noqa: ANN401  # an event, unless stated otherwise
-    """Return the id and round of an event that was decoded from a record."""
+    """Return the identity of an event that was decoded from a record."""
     # `delivery` reads only headers, and an event keeps those of its record.
-    return event.id, envelope.delivery(event).round
+    return Identity(event.source, event.id, envelope.delivery(event).round)
 
 
 class Taken:
@@ -269,18 +266,11 @@ def _numbers(text: str) -> list[int | None]:
     return [None if each == "NULL" else int(each) for each in text[1:-1].split(",") if each]
 
 
-def _stored(id_: str) -> str:
-    """Return an id as the index takes it: a digest if it is too long, or not valid text."""
-    if len(id_) <= _LONGEST_ID and "\0" not in id_:
-        return id_
-    return "sha256/" + sha256(id_.encode()).hexdigest()
-
-
 def _before(told: int | None, identity: Identity) -> Again | Skip | None:
     if told is None:
         return None
     if told < 0:
-        return Skip(f"duplicate of {identity[0]}")
+        return Skip(f"duplicate of {identity.id}")
     # It was handled and committed, but perhaps not yet written to its retry topic.
     return Again(timedelta(milliseconds=told))
 

@@ -13,7 +13,7 @@ from dedup.inbox.inbox import (
     identity_of,
     nobodys,
 )
-from dedup.rules.policies.policies import Identity
+from dedup.rules.identity import Identity
 from dedup.rules.policies.results import Again, Dead, Done, Result, Retry, Skip, result_of
 from dedup.serving.handlers import answers_in
 

@@ -18,7 +18,7 @@ from confluent_kafka import (
 )
 
 from dedup.retries import copies
-from dedup.retries.letter import Action, Letter, Which, resolution, standing
+from dedup.retries.letter import Action, Letter, Which, require_one_source, resolution, standing
 from outbox.envelope import RESOLVES, Record
 from outbox.errors import DovecoteError
 from outbox.kafka import PARTITIONER, headers_of
@@ -75,12 +75,14 @@ class DeadTopic:
         Letters with the same key are requeued in their order.
 
         Raises:
+            BadSettings: an id is that of several events; nothing was done.
             DovecoteError: Kafka cannot be reached, or another operator interfered. Everything done
                 until then stays done, and the same command does the rest.
         """
         with _kafka_errors(), self._producer() as producer:
             # Any earlier operator is fenced now: everything that it did is in the topic.
             letters = self._after(self._fence(producer), which)
+            require_one_source(letters, which)
             targets = {letter.at: to(letter) for letter in letters} if action != "dropped" else {}
             whole = self._whole(letters) if targets else iter(())
             for start in range(0, len(letters), _CHUNK):

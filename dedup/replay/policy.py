@@ -8,11 +8,12 @@ from functools import cached_property, partial
 from itertools import compress
 
 from dedup.replay.trace import Traced, to_json
+from dedup.rules.identity import Identity, identity
 from dedup.rules.policies import decode, policies
 from dedup.rules.policies.decode import DECODERS, Undecodable
 from dedup.rules.policies.expressions import compile_filter, load_handler
 from dedup.rules.policies.memory import Memory, Seen
-from dedup.rules.policies.policies import Failed, Handled, Identity, Skipped, Verdict
+from dedup.rules.policies.policies import Failed, Handled, Skipped, Verdict
 from dedup.rules.policies.results import KEEP, Again, Dead, Done, Output, Result, Retry
 from dedup.settings.policy import ExactSettings, PolicySettings
 from outbox.envelope import Record
@@ -58,7 +59,7 @@ class TracedPolicy:
         if self._memory is not None:
             duplicates = list(self._memory.duplicates(map(_Entry.seen, batch), now))
             for entry in compress(batch, duplicates):
-                yield from _lines(Skipped(entry, f"duplicate of {entry.identity()[0]}"), now)
+                yield from _lines(Skipped(entry, f"duplicate of {entry.identity().id}"), now)
             batch = [
                 entry for entry, duplicate in zip(batch, duplicates, strict=True) if not duplicate
             ]
@@ -104,7 +105,7 @@ class _Entry:
         return self.key if self.key is None or isinstance(self.key, str) else to_json(self.key)
 
     def identity(self) -> Identity:
-        return decode.identity(self.record)
+        return identity(self.record)
 
     def seen(self) -> Seen:
         record = self.record
@@ -163,7 +164,7 @@ def _lines(verdict: Verdict[_Entry], now: int) -> Iterator[dict[str, object]]:
 
 def _line(kind: str, entry: _Entry, now: int) -> dict[str, object]:
     traced = entry.traced
-    identity, round_ = entry.identity()
+    _, id_, round_ = entry.identity()
     return {
         "kind": kind,
         "key": entry.key,
@@ -171,7 +172,7 @@ def _line(kind: str, entry: _Entry, now: int) -> dict[str, object]:
         "topic": traced.topic,
         "partition": traced.partition,
         "offset": traced.offset,
-        "id": identity,
+        "id": id_,
         "round": round_,
     }
 

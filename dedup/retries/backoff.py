@@ -6,7 +6,7 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Protocol
 
-from dedup.rules.policies.policies import Identity
+from dedup.rules.identity import Identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,5 +69,5 @@ class Backoff:
 
 def _fraction(identity: Identity) -> float:
     """Return a number in [0, 1) that is as good as random, and always the same for `identity`."""
-    digest = blake2b(f"{identity[1]}/{identity[0]}".encode(), digest_size=8).digest()
+    digest = blake2b(f"{identity.round}/{identity.name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64

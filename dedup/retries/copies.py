@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from dedup.rules.policies.policies import Identity
+from dedup.rules.identity import Identity
 from dedup.rules.policies.wording import plain
 from outbox import envelope
 from outbox.envelope import Delivery, Pair, Record
@@ -81,21 +81,25 @@ def emptied(record: Record, *, now: int, error: str) -> Copy:
 
     It lacks the value, headers, key or id that made it so; its origin says where they are.
     """
-    id_, before = _id(record), delivery(record)
+    source, id_ = known(record)
+    before = delivery(record)
     state = replace(
         before,
         origin=before.origin if _fits(before.origin) else None,
         group=before.group if _fits(before.group) else None,
         error=None,
     )
+    if not (_fits(source) and _fits(id_)):
+        source, id_ = record.topic, envelope.place(record)
     headers = [
-        (envelope.ID, (id_ if _fits(id_) else place(record)).encode()),
+        (envelope.ID, id_.encode()),
+        (envelope.SOURCE, source.encode()),
         *envelope.with_delivery([], state),
     ]
     rest = record._replace(
         key=record.key if _fits(record.key) else None, value=None, headers=headers
     )
-    copy = dead(rest, ("", 0), now=now, error=error)
+    copy = dead(rest, Identity(source, id_), now=now, error=error)
     return copy._replace(headers=[*copy.headers, (envelope.WITHOUT_VALUE, b"1")])
 
 
@@ -122,6 +126,14 @@ def delivery(record: Record) -> Delivery:
         return Delivery()
 
 
+def known(record: Record) -> tuple[str, str]:
+    """Return the source and the id of the event; its place if they cannot be read."""
+    try:
+        return envelope.identity(record)
+    except InvalidEvent:
+        return record.topic, envelope.place(record)
+
+
 def place(record: Record) -> str:
     """Return the position of `record`."""
     return f"{record.topic}/{record.partition}/{record.offset}"
@@ -137,15 +149,12 @@ def _fits(text: str | bytes | None) -> bool:
 
 
 def _copy(record: Record, identity: Identity, state: Delivery) -> Copy:
-    # A foreign record gets its id written down, because its position changes.
+    # What the topic and the place say of the event's identity is written down, for they change.
     headers = envelope.with_delivery(record.headers, state)
-    if not any(name == envelope.ID and value for name, value in headers):
-        headers.insert(0, (envelope.ID, identity[0].encode()))
-    return Copy(record.key, record.value, headers)
-
-
-def _id(record: Record) -> str:
-    try:
-        return envelope.event_id(record)
-    except InvalidEvent:
-        return place(record)
+    said = {name for name, value in headers if value}
+    lacking = [
+        (name, text.encode())
+        for name, text in ((envelope.ID, identity.id), (envelope.SOURCE, identity.source))
+        if name not in said
+    ]
+    return Copy(record.key, record.value, lacking + headers)

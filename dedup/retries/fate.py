@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from dedup.retries.backoff import Failure, Patience
-from dedup.rules.policies.policies import Identity
+from dedup.rules.identity import Identity
 from dedup.rules.policies.results import Again, Dead, Retry
 from outbox.envelope import Delivery
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
 from dedup.retries.aside import Partition
+from dedup.rules.identity import stored, stored_before
 from dedup.rules.record import Record
 from outbox.envelope import Delivery
 
@@ -14,7 +15,8 @@ Place: TypeAlias = tuple[str, int, int]
 class State(NamedTuple):
     """The history of a held record, and the event that it belongs to."""
 
-    id: str
+    event: str
+    """Its identity, as `stored` has it."""
     delivery: Delivery
 
 
@@ -41,9 +43,4 @@ class Forgetful:
 
 def is_of(state: State, record: Record) -> bool:
     """Return whether a state belongs to the event in `record`."""
-    return state.id == event_id(record)
-
-
-def event_id(record: Record) -> str:
-    """Return the id of the event in the form that Postgres takes."""
-    return record.identity[0].replace("\0", "")
+    return state.event in {stored(record.identity), stored_before(record.identity)}

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple, TypeAlias
 
 from dedup.retries import copies
+from dedup.rules.identity import Identity
 from outbox import envelope
 from outbox.envelope import Pair, Record
 from outbox.errors import BadSettings, InvalidEvent
@@ -22,6 +23,7 @@ class Letter(NamedTuple):
 
     at: At
     id: str
+    source: str
     key: bytes | None
     reason: str
     attempts: int
@@ -35,6 +37,11 @@ class Letter(NamedTuple):
     """No topic would have taken it whole: the content is at its origin."""
 
     @property
+    def name(self) -> str:
+        """`id@source`, where the id alone may be that of several events."""
+        return Identity(self.source, self.id).name
+
+    @property
     def origin_topic(self) -> str:
         return self.origin.rsplit("/", 2)[0]
 
@@ -44,6 +51,7 @@ class Which:
     """Selects letters: those that match all of this."""
 
     ids: Collection[str] = ()
+    """Ids of events, or their names: `id@source`."""
     key: bytes | None = None
     reason: str | None = None
     """Part of the reason, in upper or lower case."""
@@ -54,7 +62,7 @@ class Which:
 
     def has(self, letter: Letter) -> bool:
         return (
-            (not self.ids or letter.id in self.ids)
+            (not self.ids or letter.id in self.ids or letter.name in self.ids)
             and (self.key is None or letter.key == self.key)
             and (self.reason is None or self.reason.lower() in letter.reason.lower())
             and (self.since is None or letter.died_at >= self.since)
@@ -71,13 +79,11 @@ class Which:
 def letter(record: Record) -> Letter:
     """Return the letter in a record of a dead-letter topic."""
     state = copies.delivery(record)
-    try:
-        id_ = envelope.event_id(record)
-    except InvalidEvent:
-        id_ = copies.place(record)
+    source, id_ = copies.known(record)
     return Letter(
         at=record[1:3],
         id=id_,
+        source=source,
         key=record.key,
         reason=state.error or "",
         attempts=state.attempt,
@@ -114,6 +120,22 @@ def standing(records: Iterable[Record], which: Which) -> list[Letter]:
         elif which.has(one := letter(record)):
             found[one.at] = one
     return sorted(found.values())
+
+
+def require_one_source(found: Iterable[Letter], which: Which) -> None:
+    """
+    Check that each of the ids that an operator named is the id of one event.
+
+    Raises:
+        BadSettings: sources have events with the same id; the message has their names.
+    """
+    names: dict[str, set[str]] = {}
+    for each in found:
+        names.setdefault(each.id, set()).add(each.name)
+    for id_ in which.ids:
+        if len(of := names.get(id_, ())) > 1:
+            msg = f"{id_!r} is an id of several sources; name the event: {', '.join(sorted(of))}"
+            raise BadSettings(msg)
 
 
 def target(found: Letter, *, to: str | None, known: Collection[str]) -> str:

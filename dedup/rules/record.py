@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
+from dedup.rules import identity as identities
 from dedup.rules.claim import Claim
+from dedup.rules.identity import Identity
 from dedup.rules.policies import decode
-from dedup.rules.policies.policies import Identity
 from outbox import envelope
 from outbox.event import Event
 
@@ -42,10 +43,10 @@ class Record(envelope.Record):
 
     @property
     def identity(self) -> Identity:
-        """Event id and round: records with an equal pair are duplicates of each other."""
+        """What the event is known by: records with an equal one are duplicates of each other."""
         kept = self.__dict__
         if "identity" not in kept:
-            kept["identity"] = decode.identity(self)
+            kept["identity"] = identities.identity(self)
         identity: Identity = kept["identity"]
         return identity
 

@@ -13,6 +13,7 @@ from dedup.retries.copies import Copy, Unwritable
 from dedup.retries.fate import DeadLetter, Later, decide
 from dedup.retries.held_states import Forgetful, Place, State, States, is_of
 from dedup.retries.plan import Plan
+from dedup.rules.identity import stored
 from dedup.rules.policies.decode import Undecodable
 from dedup.rules.policies.results import Dead, Result, Retry
 from dedup.rules.policies.signatures import is_awaited
@@ -171,7 +172,7 @@ class Retries:
         now, before = self._now(), self._before(record, attempt)
         fate = decide(
             result,
-            identity=(record.identity[0], before.round),
+            identity=record.identity._replace(round=before.round),
             delivery=before,
             now=now,
             patience=self.plan.patience,
@@ -223,7 +224,7 @@ class Retries:
         # one. A failed event keeps its round.
         rounds = copies.delivery(as_it_is).round + (fate.error is None)
         state = replace(state, round=rounds, error=fate.error)
-        self._held[record[:3]] = State(record.identity[0], state)
+        self._held[record[:3]] = State(stored(record.identity), state)
         self._states.keep(record, state)
         attempt = copies.delivery(as_it_is).attempt
         return Held(timedelta(milliseconds=fate.due - now), attempt)

@@ -9,8 +9,9 @@ from itertools import groupby
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from dedup.retries.aside import Held, Placed, Unfinished
+from dedup.rules.identity import Identity
 from dedup.rules.lanes.lanes import Lane, Run, Stretch
-from dedup.rules.policies.policies import Failed, Handled, Identity, Skipped, Verdict
+from dedup.rules.policies.policies import Failed, Handled, Skipped, Verdict
 from dedup.rules.policies.results import Again, Dead, Early
 from dedup.rules.policies.wording import plain
 from dedup.rules.record import Record

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from dedup.rules.policies import decode
+from dedup.rules.identity import identity
 from spark_jobs.operators import delay
 from spark_jobs.operators.alarms import Ident
 from spark_jobs.operators.pairing import calls
@@ -115,13 +115,13 @@ def _sides(call: calls.Call) -> dict[str, list[dict[str, Any]]]:
 
 
 def _waiting(due: int, record: Any) -> Entry:  # noqa: ANN401  # a record, or what a test put there
-    identity, round_ = decode.identity(record)
+    _, id_, round_ = identity(record)
     return {
         "key": None if record.key is None else record.key.decode(errors="replace"),
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
-        "id": identity,
+        "id": id_,
         "round": round_,
         "due": due,
     }

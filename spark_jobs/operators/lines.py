@@ -5,7 +5,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from dedup.replay.trace import Traced, shown
-from dedup.rules.policies import decode
+from dedup.rules.identity import identity
 from outbox.envelope import Record
 from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.reading import OperatorSettings, key_of
@@ -122,7 +122,7 @@ def _passed(value: bytes | None, settings: OperatorSettings) -> Any:  # noqa: AN
 
 
 def _released(record: Record, now: int) -> dict[str, Any]:
-    identity, round_ = decode.identity(record)
+    _, id_, round_ = identity(record)
     return {
         "kind": "result",
         "key": None if record.key is None else record.key.decode(errors="replace"),
@@ -130,7 +130,7 @@ def _released(record: Record, now: int) -> dict[str, Any]:
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
-        "id": identity,
+        "id": id_,
         "round": round_,
         "value": None if record.value is None else from_json(record.value),
     }

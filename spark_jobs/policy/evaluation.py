@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TypeAlias
 
+from dedup.rules.identity import Identity
 from dedup.rules.policies.decode import DECODERS
 from dedup.rules.policies.expressions import Filter, Handler, compile_filter, load_handler
 from dedup.rules.policies.policies import (
     POLICIES,
     Failed,
     Handled,
-    Identity,
     Policy,
     Skipped,
     Verdict,

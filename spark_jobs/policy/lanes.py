@@ -25,7 +25,7 @@ from spark_jobs.query.batch import Batch, BatchReport
 from spark_jobs.query.failures import failure
 from spark_jobs.rows.garbage import rarely_collecting
 from spark_jobs.rows.homes import homes
-from spark_jobs.rows.records import Messages, Shipped, blocks, shipped
+from spark_jobs.rows.records import Messages, Shipped, TopicIds, blocks, shipped
 from spark_jobs.sink.sink import BatchInput, SinkConfig
 from spark_jobs.source import offsets
 from spark_jobs.source.config import SourceConfig
@@ -70,7 +70,7 @@ class Lanes:
             return []
         way = batch.way or self._choice.choose(plan.partitions)
         batch = batch.at(plan.now)
-        task = Turns(self._config, self._source, batch, plan.digest, way)
+        task = Turns(self._config, self._source, batch, plan.digest, plan.ids, way)
         try:
             reports = self._tasks(task, plan, way).collect()
         except Py4JJavaError as error:
@@ -121,6 +121,7 @@ class Turns:
     source: SourceConfig
     batch: Batch
     digest: str
+    ids: TopicIds
     way: str
 
     def read_and_settle(self, lanes: Iterable[tuple[int, list[Range]]]) -> Iterator[str]:
@@ -159,7 +160,9 @@ class Turns:
             parts = [each.messages for each in found if each.messages]
             return Taken(
                 size=self._size(each.value() for part in parts for each in part),
-                rows=Messages(parts[0] if len(parts) == 1 else list(chain.from_iterable(parts))),
+                rows=Messages(
+                    parts[0] if len(parts) == 1 else list(chain.from_iterable(parts)), self.ids
+                ),
                 newest=max((part[-1].timestamp()[1] for part in parts), default=0),
                 here=(lane, self.config.partitions),
                 expired=sum(each.expired for each in found),
@@ -198,7 +201,7 @@ class Turns:
             parts = [chunk[4] for chunk in chunks if chunk[4]]
             return Taken(
                 size=self._size(row[5] for part in parts for row in part),
-                rows=Shipped(list(chain.from_iterable(parts))),
+                rows=Shipped(list(chain.from_iterable(parts)), self.ids),
                 newest=max((part[-1][3] for part in parts), default=0),
                 misplaced=sum(len(chunk[4]) for chunk in chunks if chunk[1] % lanes != lane),
                 expired=sum(chunk[3] for chunk in chunks),

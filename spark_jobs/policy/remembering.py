@@ -138,7 +138,7 @@ class Remembering(StatefulProcessor):
         return pd.DataFrame(
             {
                 "bucket": [bucket_],
-                "packet": [marshal.dumps(rest)],
+                "packet": [marshal.dumps((dict(found.ids), rest))],
                 "taken": [len(rest)],
                 "duplicates": [len(repeated) - len(rest)],
                 "newest": [found.newest],
@@ -169,12 +169,9 @@ class Remembering(StatefulProcessor):
 
 
 def _seen(found: BucketRows) -> Iterator[Seen]:
-    rows = Shipped(list(found))
-    for row, (topic, partition, offset, time, *_) in enumerate(found):
-        identity = rows.identity(row)
-        # The place of a record without an id is its identity, and no other record's.
-        own = identity[0] != f"{topic}/{partition}/{offset}"
-        yield Seen(identity if own else None, time, (topic, partition))
+    rows = Shipped(list(found), found.ids)
+    for row, (topic, partition, _, time, *_) in enumerate(found):
+        yield Seen(rows.remembered(row), time, (topic, partition))
 
 
 def _keep(bucket_: _Kept, data: bytes, memory: Memory) -> None:
@@ -230,12 +227,14 @@ class RememberingTask:
     def _report(self, found: list[dict[str, Any]], partition: int) -> BatchReport:
         duplicates = sum(row["duplicates"] for row in found)
         before = Counts(rows=duplicates, skipped={DUPLICATE: duplicates} if duplicates else {})
-        rows = [row for each in found for row in marshal.loads(each["packet"])]  # noqa: S302  # from our own task
+        packed = [marshal.loads(each["packet"]) for each in found]  # noqa: S302  # from our own task
+        rows = [row for _, of in packed for row in of]
+        ids = {topic: id_ for known, _ in packed for topic, id_ in known.items()}
         rows.sort(key=itemgetter(0, 1, 2))
         report = BatchReport(partition=partition, counts=before)
         if rows:
             batch = self._batch.at(found[0][NOW])
-            taken = Taken(rows=Shipped(rows), newest=0, before=before)
+            taken = Taken(rows=Shipped(rows, ids), newest=0, before=before)
             report = settle(self._config, batch, partition, given=given(rows), take=lambda: taken)
         return replace(
             report,

@@ -7,8 +7,8 @@ from typing import TypeAlias
 from dedup.retries import copies
 from dedup.retries.backoff import Backoff
 from dedup.retries.fate import DeadLetter, Later, decide
-from dedup.rules.policies import decode
-from dedup.rules.policies.policies import Failed, Handled, Identity, R
+from dedup.rules.identity import Identity, identity
+from dedup.rules.policies.policies import Failed, Handled, R
 from dedup.rules.policies.results import Again, Dead, Done, Keep, Output, Retry
 from outbox import envelope
 from outbox.envelope import Pair, Record
@@ -95,7 +95,7 @@ class Router:
         if outgoing.topic == self.topics.dead_letter:
             copy = copies.emptied(origin, now=self.now, error=error)
         else:
-            copy = copies.dead(origin, decode.identity(origin), now=self.now, error=error)
+            copy = copies.dead(origin, identity(origin), now=self.now, error=error)
         return Outgoing(self.topics.dead_letter, *copy, 0, origin)
 
 

@@ -10,7 +10,7 @@ task has read, if one of them may mean that the source lags.
 import marshal
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any, Protocol, TypeAlias
@@ -21,7 +21,16 @@ import pyarrow as pa
 from outbox.envelope import Record
 from outbox.kafka import headers_of
 from outbox.timestamps import END_OF_TIME
-from spark_jobs.rows.records import PLAIN, Message, blocks, packed, unpacked
+from spark_jobs.rows.records import (
+    NO_IDS,
+    PLAIN,
+    Message,
+    TopicIds,
+    blocks,
+    packed,
+    record_of,
+    unpacked,
+)
 
 SCHEMA = "bucket int, packet binary"
 BUCKET = "bucket"
@@ -38,8 +47,8 @@ Read: TypeAlias = tuple[tuple[str, int, int, int], list[Message], int]
 _Columns: TypeAlias = tuple[list[Any], list[Any], list[Any], list[Any], list[bytes]]
 """Offsets, timestamps, keys, values and packed headers."""
 
-_Chunk: TypeAlias = tuple[str, int, int, bytes, bytes, list[Any], list[Any], list[bytes]]
-"""Topic, partition and deleted offsets; then the same columns, with the numbers as bytes."""
+_Chunk: TypeAlias = tuple[str, int, str, int, bytes, bytes, list[Any], list[Any], list[bytes]]
+"""Topic, partition, topic id and deleted offsets; then the columns, with the numbers as bytes."""
 
 
 class Bucketing(Protocol):
@@ -65,7 +74,9 @@ class Pack:
     wakes: bool = False
     """The first batch of a run steps all buckets."""
 
-    def __call__(self, found: Iterable[Read], *, wakes: bool = False) -> Iterator[pa.RecordBatch]:
+    def __call__(
+        self, found: Iterable[Read], ids: TopicIds = NO_IDS, *, wakes: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         """
         Yield one batch of packets, if anything was read; the lists of `found` are emptied.
 
@@ -80,7 +91,7 @@ class Pack:
                 gaps += self._gaps(messages)
             gone = expired  # told once, by any of the buckets
             for number, columns in self._parts(partition, messages).items():
-                chunk = _chunk(topic, partition, gone, columns)
+                chunk = _chunk((topic, partition, ids.get(topic, "")), gone, columns)
                 chunks.setdefault(self.buckets[number], []).append(chunk)
                 gone = 0
         packets = [(bucket, marshal.dumps(of, PLAIN)) for bucket, of in chunks.items()]
@@ -163,10 +174,10 @@ def _extend(columns: _Columns, messages: Sequence[Message]) -> None:
     headers += [packed(headers_of(each)) for each in messages]
 
 
-def _chunk(topic: str, partition: int, expired: int, columns: _Columns) -> _Chunk:
+def _chunk(place: tuple[str, int, str], expired: int, columns: _Columns) -> _Chunk:
     offsets, times, *rest = columns
     numbers = [np.array(each, "<i8").tobytes() for each in (offsets, times)]
-    return topic, partition, expired, *numbers, *rest  # type: ignore[return-value]  # unpacked lists lose their lengths
+    return *place, expired, *numbers, *rest  # type: ignore[return-value]  # unpacked lists lose their lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +195,7 @@ class BucketRows:
     """How many offsets had been deleted before they were read."""
     size: int = 0
     """The bytes of the packets."""
+    ids: TopicIds = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -194,7 +206,7 @@ class BucketRows:
 
     def whole(self, row: int) -> Record:
         """Return a record with its headers."""
-        found = Record(*(column[row] for column in self.columns))
+        found = record_of(tuple(column[row] for column in self.columns), self.ids)
         headers: Any = found.headers
         pairs = unpacked(headers) if isinstance(headers, bytes) else headers
         return found._replace(headers=[*pairs])
@@ -229,7 +241,7 @@ def unpack(
     if not chunks:
         return BucketRows(is_behind=is_behind, is_woken=is_woken)
     chunks.sort(key=itemgetter(0, 1))  # a partition is read by one task, in the order of offsets
-    topics, partitions, expired, offsets, timestamps, keys, values, headers = zip(
+    topics, partitions, ids, expired, offsets, timestamps, keys, values, headers = zip(
         *chunks, strict=True
     )
     sizes = [len(each) for each in keys]
@@ -254,6 +266,7 @@ def unpack(
         is_woken,
         sum(expired),
         size,
+        {topic: id_ for topic, id_ in zip(topics, ids, strict=True) if id_},
     )
 
 

@@ -5,16 +5,18 @@ Most records of a batch lose: for these, the key and the identity are all that i
 """
 
 import marshal
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Protocol, TypeAlias
 
-from dedup.rules.policies import decode
-from dedup.rules.policies.policies import Identity
-from outbox.envelope import DELIVERY, ID, Pair, Record
+from dedup.rules import identity as identities
+from dedup.rules.identity import Identity
+from outbox.envelope import ID, Pair, Record, of_topic
 from outbox.kafka import headers_of
 
 _BLOCK = 5_000
+NO_IDS: Mapping[str, str] = MappingProxyType({})
 PLAIN = 2
 """The version of `marshal`: later ones ask of each object whether it has come before."""
 
@@ -29,6 +31,10 @@ class Message(Protocol):
     def key(self) -> Any: ...  # noqa: ANN401  # bytes or None; the client's own types say more
     def value(self) -> Any: ...  # noqa: ANN401  # as above
     def headers(self) -> Any: ...  # noqa: ANN401  # a list of pairs, or None
+
+
+TopicIds: TypeAlias = Mapping[str, str]
+"""Kafka's ids of topics, by their names, as far as they are known."""
 
 
 class Records(Protocol):
@@ -100,24 +106,27 @@ def blocks(messages: list[Message]) -> Iterator[list[Message]]:
 class Messages:
     """Records as the client of Kafka has them."""
 
-    def __init__(self, messages: list[Message]) -> None:
+    def __init__(self, messages: list[Message], ids: TopicIds = NO_IDS) -> None:
         """Take `messages` over: the list is emptied while they are decided."""
+        self._ids = ids
         self.keys: list[bytes | None] = [each.key() for each in messages]
         self._messages: list[Any] = messages  # None: let go
 
     def identity(self, row: int) -> Identity:
-        return _identity(headers_of(self._messages[row]), self.record, row)
+        message = self._messages[row]
+        found = identities.own(headers_of(message), message.topic())
+        return found or identities.identity(self.record(row))
 
     def fingerprint(self, row: int) -> Hashable:
         value: bytes | None = self._messages[row].value()
         return value
 
     def record(self, row: int) -> Record:
-        return _record(fields(self._messages[row]))
+        return record_of(fields(self._messages[row]), self._ids)
 
     def duplicates(self, rows: Iterable[int], of: Identity) -> int:
         messages, found = self._messages, 0
-        pair, by_place = (ID, of[0].encode()), _may_be_place(of)
+        pair, by_place = (ID, of.id.encode()), _may_be_place(of)
         for row in rows:
             message = messages[row]
             if (pair in headers_of(message) or by_place) and self.identity(row) == of:
@@ -135,12 +144,13 @@ class Messages:
 class Shipped:
     """Records as the fields that came through a shuffle, with their headers in packed form."""
 
-    def __init__(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        self._rows = rows
+    def __init__(self, rows: Sequence[tuple[Any, ...]], ids: TopicIds = NO_IDS) -> None:
+        self._rows, self._ids = rows, ids
         self.keys: list[bytes | None] = list(map(_KEY, rows))
 
     def identity(self, row: int) -> Identity:
-        return _identity(unpacked(self._rows[row][6]), self.record, row)
+        of = self._rows[row]
+        return identities.own(unpacked(of[6]), of[0]) or identities.identity(self.record(row))
 
     def fingerprint(self, row: int) -> Hashable:
         value: bytes | None = self._rows[row][5]
@@ -148,11 +158,20 @@ class Shipped:
 
     def record(self, row: int) -> Record:
         *rest, headers = self._rows[row]
-        return _record((*rest, unpacked(headers)))
+        return record_of((*rest, unpacked(headers)), self._ids)
+
+    def remembered(self, row: int) -> Identity | None:
+        """Return its identity; None: it is known by its place, and is a duplicate of nothing."""
+        of = self._rows[row]
+        headers = unpacked(of[6])
+        found = identities.own(headers, of[0])
+        if found is None and identities.has_id(headers):
+            return identities.identity(self.record(row))
+        return found
 
     def duplicates(self, rows: Iterable[int], of: Identity) -> int:
         # Packed headers contain the very bytes of an id, so most need not be unpacked.
-        id_, by_place, found = of[0].encode(), _may_be_place(of), self._rows
+        id_, by_place, found = of.id.encode(), _may_be_place(of), self._rows
         return sum(self.identity(row) == of for row in rows if id_ in found[row][6] or by_place)
 
     def let_go(self, rows: Iterable[int]) -> None:
@@ -176,23 +195,13 @@ def by_key(keys: Iterable[bytes | None]) -> list[tuple[bytes | None, list[int]]]
 _KEY = itemgetter(4)
 
 
-def _record(found: tuple[Any, ...]) -> Record:
+def record_of(found: tuple[Any, ...], ids: TopicIds) -> Record:
+    """Return the record with these fields, which knows the id of its topic."""
     # The named tuple's own constructor takes three times as long.
-    return tuple.__new__(Record, found)
-
-
-def _identity(headers: Sequence[Pair], record: Callable[[int], Record], row: int) -> Identity:
-    """Return what `dedup.rules.policies.decode.identity` says; most records need only their id."""
-    found = dict(reversed(headers))  # of several with one name, the first counts
-    id_ = found.get(ID)
-    if id_ and DELIVERY.isdisjoint(found):
-        try:
-            return id_.decode(), 0
-        except UnicodeDecodeError:
-            pass
-    return decode.identity(record(row))
+    made: Record = tuple.__new__(of_topic(Record, ids.get(found[0])), found)
+    return made
 
 
 def _may_be_place(of: Identity) -> bool:
     """Return whether a record without an id, which is known by its place, may be this one."""
-    return "/" in of[0]
+    return "/" in of.id

@@ -1,5 +1,6 @@
 """Read from a checkpoint what Spark has planned for a batch."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ class Plan:
 
     ranges: list[Range]
     digest: str
+    ids: Mapping[str, str]
+    """Kafka's ids of the topics."""
     now: int
     """Spark's clock of the batch, in milliseconds since 1970."""
     partitions: dict[str, int]
@@ -40,6 +43,7 @@ class BatchLog:
         return Plan(
             found,
             offsets.digest(found, end.ids),
+            dict(end.ids),
             int(entry.metadataOpt().get().batchTimestampMs()),
             {topic: len(partitions) for topic, partitions in end.ends.items()},
         )

@@ -21,6 +21,7 @@ from spark_jobs.errors import SourceChanged
 from spark_jobs.rows import packets
 from spark_jobs.rows.garbage import rarely_collecting
 from spark_jobs.rows.packets import Pack
+from spark_jobs.rows.records import NO_IDS, TopicIds
 from spark_jobs.source import offsets
 from spark_jobs.source.cluster import Cluster
 from spark_jobs.source.config import SourceConfig
@@ -191,10 +192,10 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class Share(InputPartition):
-    """The ranges that one task reads, and whether it wakes all buckets."""
+    """The ranges that one task reads, the topics' ids, and whether it wakes all buckets."""
 
-    def __init__(self, ranges: Sequence[Range], *, wakes: bool = False) -> None:
-        self.value, self.wakes = ranges, wakes
+    def __init__(self, ranges: Sequence[Range], ids: TopicIds, *, wakes: bool = False) -> None:
+        self.value, self.ids, self.wakes = ranges, ids, wakes
 
 
 class PackingPlanner(Planner):
@@ -223,13 +224,13 @@ class PackingPlanner(Planner):
         return replace(end, woken=self._woken).fields()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        self._require_planned(end)
         first, last = Offsets.of(start), Offsets.of(end)
         shares = offsets.shared_out(offsets.ranges(first, last), self._tasks) or [[]]
-        is_woken = first.woken != last.woken
-        return [Share(each, wakes=is_woken and not n) for n, each in enumerate(shares)]
+        is_woken, ids = first.woken != last.woken, dict(last.ids)
+        return [Share(each, ids, wakes=is_woken and not n) for n, each in enumerate(shares)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         wakes = isinstance(partition, Share) and partition.wakes
         with rarely_collecting():
-            yield from self._pack(fetch(partition.value, self._config), wakes=wakes)
+            ids = partition.ids if isinstance(partition, Share) else NO_IDS
+            yield from self._pack(fetch(partition.value, self._config), ids, wakes=wakes)

@@ -12,7 +12,7 @@ import msgpack
 from pydantic_core import to_json as fast_json
 
 from dedup.retries import copies
-from dedup.rules.policies import decode
+from dedup.rules.identity import identity
 from outbox import envelope
 from outbox.envelope import Pair, Record
 from spark_jobs.operators.lines import named
@@ -220,7 +220,7 @@ class Reporter:
     def _aside(self, record: Input, reason: str, rows: BucketRows, now: int) -> tuple[Any, ...]:
         """Return the fields after the topic for a record that is set aside."""
         whole = record.row if isinstance(record.row, Record) else rows.whole(record.row)
-        copy = copies.dead(whole, decode.identity(whole), now=now, error=reason)
+        copy = copies.dead(whole, identity(whole), now=now, error=reason)
         return *copy, 0, (record.topic, record.partition, record.offset)
 
 
@@ -240,7 +240,7 @@ def unwritable(dead_letter: str, now: int, outgoing: Outgoing, error: str) -> Ou
         copy = copies.emptied(origin, now=now, error=error)
     else:
         whole = origin._replace(key=outgoing.key, value=outgoing.value, headers=outgoing.headers)
-        copy = copies.dead(whole, decode.identity(whole), now=now, error=error)
+        copy = copies.dead(whole, identity(whole), now=now, error=error)
     if origin.partition < 0:  # a result, which comes from several records
         headers = [pair for pair in copy.headers if pair[0] != envelope.ORIGIN]
         copy = copy._replace(headers=headers)

@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from dedup.rules.policies import decode
+from dedup.rules.identity import identity
 from dovecote.devstack import Stack
 from outbox.envelope import ID
 from tests.crash.spark_storm import PATIENCE, Storm, storm
@@ -64,7 +64,7 @@ def _send(stack: Stack, topic: str, numbers: list[int], partitioner: str) -> Non
 
 def _ids(stack: Stack, topic: str) -> Counter[str]:
     found = consume(stack.kafka.bootstrap, topic, within=60)
-    return Counter(decode.identity(as_record(message))[0] for message in found)
+    return Counter(identity(as_record(message)).id for message in found)
 
 
 def _grow(stack: Stack, topic: str, partitions: int) -> None:

@@ -40,7 +40,7 @@ def member(kafka: str, topic: str, url: str) -> Iterator["subprocess.Popen[bytes
 
 
 def ids(endpoint: Endpoint) -> list[str]:
-    return [request.headers["webhook-id"] for request in list(endpoint.requests)]
+    return [request.event_id for request in list(endpoint.requests)]
 
 
 def has_come(endpoint: Endpoint, requests: int, distinct: int) -> bool:
@@ -58,7 +58,7 @@ def test_killed_under_load_it_loses_nothing_and_each_key_stays_in_order_under_it
     def answer(request: Request) -> Reply:
         if dice.random() < 0.05:
             return Reply(503, after=0.002)
-        taken.append(request.headers["webhook-id"])
+        taken.append(request.event_id)
         return Reply(after=0.002)
 
     produce(kafka, *(event(name, key, n) for n in range(PER_KEY) for key in KEYS))

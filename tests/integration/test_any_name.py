@@ -12,6 +12,7 @@ from psycopg.conninfo import make_conninfo
 
 from dedup.inbox import schema as inbox_schema
 from dedup.inbox.inbox import Inbox
+from dedup.rules.identity import Identity
 from dovecote.devstack import Stack
 from dovecote.push.store import schema as push_schema
 from dovecote.push.store.tables import Tables
@@ -88,7 +89,7 @@ def test_no_name_of_a_schema_ends_what_it_stands_in(database: str, name: str) ->
         push_schema.install(conn, f"{name} push")
     works(database, name)
     with psycopg.connect(database) as conn:
-        assert Inbox("group", f"{name} inbox").take(conn, ("id", 1)) is None
+        assert Inbox("group", f"{name} inbox").take(conn, Identity("/s", "id", 1)) is None
     with closing(Tables(database, f"{name} push")) as tables:
         tables.require()
 

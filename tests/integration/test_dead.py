@@ -16,6 +16,7 @@ from dedup.kafka.dead_topic import DeadTopic
 from dedup.kafka.letters import Letters
 from dedup.retries import copies
 from dedup.retries.letter import Which, target
+from dedup.rules.identity import Identity
 from dedup.rules.record import Record
 from dovecote.cli.main import app
 from outbox import envelope
@@ -48,7 +49,7 @@ class Desk(NamedTuple):
     def events(self) -> list[tuple[str, bytes | None]]:
         """Return the ids and values in the topic of orders, in its order."""
         return [
-            (envelope.event_id(held(message)), message.value())
+            (envelope.identity(held(message))[1], message.value())
             for message in consume(self.bootstrap, self.orders)
         ]
 
@@ -172,7 +173,7 @@ def test_nothing_is_done_to_all_unless_that_is_said(buried: Desk, words: list[st
 def test_a_record_does_not_say_where_it_goes(desk: Desk) -> None:
     elsewhere = Record("elsewhere", 0, 1, NOW, b"k", b"v", [(ID, b"e1")])
     with Letters({"bootstrap.servers": desk.bootstrap}) as letters:
-        letters.send(desk.dead, copies.dead(elsewhere, ("e1", 0), now=NOW, error="x"))
+        letters.send(desk.dead, copies.dead(elsewhere, Identity("/s", "e1"), now=NOW, error="x"))
 
     with pytest.raises(BadSettings, match="'elsewhere', which is not in the settings"):
         desk.run("requeue", "--all", catch_exceptions=False)

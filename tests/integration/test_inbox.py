@@ -16,6 +16,7 @@ from dedup.inbox import schema as inbox_schema
 from dedup.inbox.connections import Connections
 from dedup.inbox.inbox import Inbox
 from dedup.inbox.keeper import Keeper
+from dedup.rules.identity import Identity
 from dedup.rules.policies.results import Again, Dead, Done, Result, Retry, Skip, Unavailable
 from outbox import NoTransaction, SchemaMissing, UnsupportedConnection
 from outbox.envelope import ROUND
@@ -217,23 +218,23 @@ def test_the_keeper_passes_the_turn_on_and_raises_the_alarm_once(
 
 def test_each_consumer_has_a_memory_of_its_own(inbox: str) -> None:
     with psycopg.connect(inbox) as tx:
-        assert Inbox("billing").take(tx, ("e1", 0)) is None
-        assert Inbox("shipping").take(tx, ("e1", 0)) is None
-        assert Inbox("billing").take(tx, ("e1", 0)) == DUPLICATE
+        assert Inbox("billing").take(tx, Identity("/s", "e1")) is None
+        assert Inbox("shipping").take(tx, Identity("/s", "e1")) is None
+        assert Inbox("billing").take(tx, Identity("/s", "e1")) == DUPLICATE
 
 
 @pytest.mark.parametrize("id_", ["long " * 1000, "with \0 in it"])
 def test_an_id_of_any_kind_is_remembered(inbox: str, id_: str) -> None:
     with psycopg.connect(inbox) as tx:
-        assert INBOX.take(tx, (id_, 0)) is None
-        assert INBOX.take(tx, (id_, 0)) == Skip(f"duplicate of {id_}")
+        assert INBOX.take(tx, Identity("/s", id_)) is None
+        assert INBOX.take(tx, Identity("/s", id_)) == Skip(f"duplicate of {id_}")
 
 
 def test_a_batch_is_asked_for_in_one_statement(inbox: str) -> None:
     with psycopg.connect(inbox) as tx:
-        INBOX.take(tx, ("b", 0))
+        INBOX.take(tx, Identity("/s", "b"))
         row = tx.execute(
-            "SELECT inbox.take_many('billing', ARRAY['c', 'b', 'a', 'c'], ARRAY[0, 0, 0, 0])"
+            "SELECT inbox.take_many('billing', ARRAY['c@/s', 'b@/s', 'a@/s', 'c@/s'], '{0,0,0,0}')"
         ).fetchone()
     assert row == ([None, -1, None, -1],)
 
@@ -245,9 +246,9 @@ def test_a_copy_waits_for_the_handler_that_has_the_event(
     """A consumer that lost its partition may still be at work when the next one begins."""
     with psycopg.connect(inbox) as first, psycopg.connect(inbox) as second:
         second.isolation_level = isolation
-        assert INBOX.take(first, ("e1", 0)) is None
+        assert INBOX.take(first, Identity("/s", "e1")) is None
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(INBOX.take, second, ("e1", 0))
+            waiting = pool.submit(INBOX.take, second, Identity("/s", "e1"))
             until(lambda: waits(inbox), within=10, what="the second to wait")
             first.commit()
             if isolation in {None, *list(psycopg.IsolationLevel)[:2]}:
@@ -260,14 +261,14 @@ def test_a_copy_waits_for_the_handler_that_has_the_event(
 def test_the_connection_is_the_handlers_own(inbox: str) -> None:
     with psycopg.connect(inbox, autocommit=True) as conn:
         with pytest.raises(NoTransaction):
-            INBOX.take(conn, ("e1", 0))
+            INBOX.take(conn, Identity("/s", "e1"))
         with conn.transaction() as block:
-            assert INBOX.take(conn, ("e1", 0)) is None
+            assert INBOX.take(conn, Identity("/s", "e1")) is None
             raise psycopg.Rollback(block)
         with conn.transaction():
-            assert INBOX.take(conn, ("e1", 0)) is None
+            assert INBOX.take(conn, Identity("/s", "e1")) is None
     with pytest.raises(UnsupportedConnection, match=r"builtins\.object"):
-        INBOX.take(object(), ("e1", 0))
+        INBOX.take(object(), Identity("/s", "e1"))
 
 
 def test_a_missing_inbox_is_said_with_the_command(database: str) -> None:

@@ -17,6 +17,7 @@ from dedup.inbox.connections import AsyncConnections, Connections
 from dedup.inbox.inbox import Inbox
 from dedup.inbox.together import together
 from dedup.rules.claim import Claim
+from dedup.rules.identity import Identity
 from dedup.rules.policies.results import Done, Result, Skip, TakenOver, Unavailable
 from dedup.rules.record import Record
 from outbox.envelope import ID
@@ -57,7 +58,7 @@ def once(
     """Return a handler of one effect, which does something else before it returns."""
 
     def handle(given: Record, tx: psycopg.Connection) -> None:
-        tx.execute("INSERT INTO effects VALUES (%s)", [given.identity[0]])
+        tx.execute("INSERT INTO effects VALUES (%s)", [given.identity.id])
         then()
 
     return INBOX.once(
@@ -88,9 +89,9 @@ def test_partitions_and_consumers_claim_for_themselves(inbox: str, claims: Inbox
     claims.claim([("orders", 1)])
     others.close()
     with psycopg.connect(inbox) as tx:
-        assert INBOX.take(tx, ("e1", 0), first) is None
+        assert INBOX.take(tx, Identity("/s", "e1"), first) is None
     with psycopg.connect(inbox) as tx, pytest.raises(psycopg.Error, match="another member"):
-        INBOX.take(tx, ("e2", 0), second)
+        INBOX.take(tx, Identity("/s", "e2"), second)
 
 
 def test_a_transaction_that_was_open_is_refused_when_it_commits_and_holds_nobody_up(
@@ -114,14 +115,14 @@ def test_a_snapshot_that_is_older_than_the_claim_is_tried_again_and_refused(
     (old,) = claims.claim(PLACE)
     with psycopg.connect(inbox) as conn:
         conn.isolation_level = level
-        assert INBOX.take(conn, ("e1", 0), old) is None
+        assert INBOX.take(conn, Identity("/s", "e1"), old) is None
         claims.claim(PLACE)
         with pytest.raises(errors.SerializationFailure):
             conn.commit()
         with pytest.raises(psycopg.Error, match="another member"):
-            INBOX.take(conn, ("e1", 0), old)
+            INBOX.take(conn, Identity("/s", "e1"), old)
         conn.rollback()
-        assert INBOX.take(conn, ("e1", 0), *claims.claim(PLACE)) is None
+        assert INBOX.take(conn, Identity("/s", "e1"), *claims.claim(PLACE)) is None
         conn.commit()
 
 
@@ -130,7 +131,7 @@ def test_a_claim_waits_for_who_is_committing_and_that_counts_as_before(
 ) -> None:
     (old,) = claims.claim(PLACE)
     with psycopg.connect(inbox) as conn, ThreadPoolExecutor(1) as pool:
-        INBOX.take(conn, ("e1", 0), old)
+        INBOX.take(conn, Identity("/s", "e1"), old)
         conn.execute("SET CONSTRAINTS ALL IMMEDIATE")  # as if it committed, for a long time
         claiming = pool.submit(claims.claim, PLACE)
         until(lambda: waiting(inbox), within=10, what="who claims to wait")
@@ -155,7 +156,7 @@ def test_of_a_batch_nothing_is_committed_if_one_of_its_partitions_was_claimed(
 
     def handle(given: list[Record], tx: psycopg.Connection) -> None:
         for each in given:
-            tx.execute("INSERT INTO effects VALUES (%s)", [each.identity[0]])
+            tx.execute("INSERT INTO effects VALUES (%s)", [each.identity.id])
         while after:
             after.pop()()
 
@@ -180,12 +181,12 @@ def test_what_is_rolled_back_to_a_savepoint_is_in_nobodys_name(
     first, second = claims.claim([("orders", 0), ("orders", 1)])
     with psycopg.connect(inbox) as conn:
         with conn.transaction(force_rollback=True):
-            assert INBOX.take(conn, ("e1", 0), first) is None
+            assert INBOX.take(conn, Identity("/s", "e1"), first) is None
         claims.claim(PLACE)
-        assert INBOX.take(conn, ("e2", 0), second) is None
+        assert INBOX.take(conn, Identity("/s", "e2"), second) is None
     with psycopg.connect(inbox) as conn:
-        assert INBOX.take(conn, ("e2", 0)) == Skip("duplicate of e2")
-        assert INBOX.take(conn, ("e1", 0)) is None
+        assert INBOX.take(conn, Identity("/s", "e2")) == Skip("duplicate of e2")
+        assert INBOX.take(conn, Identity("/s", "e1")) is None
 
 
 def test_who_resets_the_settings_of_the_transaction_commits_nothing(
@@ -193,7 +194,7 @@ def test_who_resets_the_settings_of_the_transaction_commits_nothing(
 ) -> None:
     (mine,) = claims.claim(PLACE)
     with psycopg.connect(inbox) as conn:
-        INBOX.take(conn, ("e1", 0), mine)
+        INBOX.take(conn, Identity("/s", "e1"), mine)
         conn.execute("RESET ALL")
         with pytest.raises(psycopg.Error, match="settings were reset"):
             conn.commit()
@@ -205,7 +206,7 @@ def test_it_holds_for_sqlalchemy_too(inbox: str, claims: InboxClaims) -> None:
     then: list[Callable[[], object]] = []
 
     def handle(given: Record, tx: Session) -> None:
-        tx.execute(text("INSERT INTO effects VALUES (:id)"), {"id": given.identity[0]})
+        tx.execute(text("INSERT INTO effects VALUES (:id)"), {"id": given.identity.id})
         while then:
             then.pop()()
 
@@ -231,7 +232,7 @@ def test_it_holds_where_it_is_awaited_too(inbox: str, claims: InboxClaims) -> No
     mine = Claim(*claims.claim(PLACE))
 
     async def handle(given: Record, tx: psycopg.AsyncConnection) -> None:
-        await tx.execute("INSERT INTO effects VALUES (%s)", [given.identity[0]])
+        await tx.execute("INSERT INTO effects VALUES (%s)", [given.identity.id])
         claims.claim(PLACE)
 
     handler = INBOX.once_async(

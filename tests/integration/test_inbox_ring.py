@@ -13,6 +13,7 @@ from psycopg import errors
 
 from dedup.inbox import schema as inbox_schema
 from dedup.inbox.held import PostgresStates
+from dedup.rules.identity import Identity
 from dedup.rules.policies.results import Again
 from dedup.rules.record import Record
 from outbox import NotAllowed
@@ -26,12 +27,12 @@ from tests.support.waiting import patient, until
 def test_an_event_is_known_until_the_retention_is_over(inbox: str) -> None:
     ring, again = Ring(inbox), Again(timedelta(seconds=1))
     with psycopg.connect(inbox) as tx:
-        INBOX.take(tx, ("e1", 0))
-        INBOX.again(tx, ("e1", 0), again)
+        INBOX.take(tx, Identity("/s", "e1"))
+        INBOX.again(tx, Identity("/s", "e1"), again)
     for _ in range(7):
         with psycopg.connect(inbox) as tx:
-            assert INBOX.take(tx, ("e1", 0)) == again
-            INBOX.take(tx, (f"of turn {ring.phase()}", 0))
+            assert INBOX.take(tx, Identity("/s", "e1")) == again
+            INBOX.take(tx, Identity("/s", f"of turn {ring.phase()}", 0))
         if ring.phase() < 12:
             ring.turn()
     assert ring.rows() == 8
@@ -45,28 +46,28 @@ def test_an_event_is_known_until_the_retention_is_over(inbox: str) -> None:
     ring.rotate("0s")
     assert ring.rows() == 0
     with psycopg.connect(inbox) as tx:
-        assert INBOX.take(tx, ("e1", 0)) is None
+        assert INBOX.take(tx, Identity("/s", "e1")) is None
     ring.turn()
 
 
 def test_the_turn_waits_for_who_knows_of_the_old_one_alone(inbox: str) -> None:
     ring = Ring(inbox)
     with psycopg.connect(inbox) as old, psycopg.connect(inbox) as new:
-        assert INBOX.take(old, ("e1", 0)) is None
+        assert INBOX.take(old, Identity("/s", "e1")) is None
         ring.age()
         for _ in range(4):
             ring.rotate("6 days")
         # Both are written: the copy meets the event at the index of the old one.
         assert ring.phase() == 1
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(INBOX.take, new, ("e1", 0))
+            waiting = pool.submit(INBOX.take, new, Identity("/s", "e1"))
             until(lambda: waits(inbox), within=10, what="the copy to wait")
             old.commit()
             assert waiting.result(patient(10)) == DUPLICATE
         new.commit()
         ring.rotate("6 days")
         assert ring.phase() == 2
-        assert INBOX.take(new, ("e1", 0)) == DUPLICATE
+        assert INBOX.take(new, Identity("/s", "e1")) == DUPLICATE
 
 
 def test_a_snapshot_from_before_the_turn_is_refused_and_not_wrong(inbox: str) -> None:
@@ -75,12 +76,12 @@ def test_a_snapshot_from_before_the_turn_is_refused_and_not_wrong(inbox: str) ->
         old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         old.execute("SELECT 1 FROM inbox.migrations")
         with psycopg.connect(inbox) as tx:
-            INBOX.take(tx, ("e1", 0))
+            INBOX.take(tx, Identity("/s", "e1"))
         ring.turn()
         with pytest.raises(errors.SerializationFailure, match="try it again"):
-            INBOX.take(old, ("e1", 0))
+            INBOX.take(old, Identity("/s", "e1"))
         old.rollback()
-        assert INBOX.take(old, ("e1", 0)) == DUPLICATE
+        assert INBOX.take(old, Identity("/s", "e1")) == DUPLICATE
 
 
 def test_no_event_is_taken_twice_while_the_turn_passes_on(inbox: str) -> None:
@@ -94,7 +95,7 @@ def test_no_event_is_taken_twice_while_the_turn_passes_on(inbox: str) -> None:
             conn.isolation_level = levels[seed % 2]
             for number in range(300):
                 try:
-                    new = INBOX.take(conn, (f"e{number}", 0)) is None
+                    new = INBOX.take(conn, Identity("/s", f"e{number}")) is None
                     stop.wait(0.001 * (number % 3))
                     conn.commit()
                     taken += new
@@ -135,8 +136,8 @@ def test_a_consumer_can_do_its_duty_and_nothing_else(
         inbox_schema.install(owner, consumers=[role])
     with psycopg.connect(dsn) as tx:
         inbox_schema.require(tx)
-        assert INBOX.take(tx, ("e1", 0)) is None
-        INBOX.again(tx, ("e1", 0), Again(timedelta(0)))
+        assert INBOX.take(tx, Identity("/s", "e1")) is None
+        INBOX.again(tx, Identity("/s", "e1"), Again(timedelta(0)))
         tx.execute("SELECT inbox.rotate('7 days')")
     for forbidden in ("SELECT FROM inbox.handled", "DELETE FROM inbox.handled_0"):
         with refused(dsn) as tx:

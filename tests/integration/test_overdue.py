@@ -16,7 +16,7 @@ from dedup.inbox import schema as inbox_schema
 from dedup.inbox.claims import InboxClaims
 from dedup.inbox.connections import AsyncConnections, Connections
 from dedup.inbox.held import PostgresStates
-from dedup.inbox.inbox import Inbox
+from dedup.inbox.inbox import Inbox, identity_of
 from dedup.inbox.keeper import Keeper
 from dedup.rules.policies.results import Done, Result, Unavailable
 from dedup.rules.record import Record
@@ -120,7 +120,7 @@ def test_a_handler_of_the_inbox_is_told_that_its_database_is_away(
         return Done()
 
     with closing(Connections(inbox, patience=PATIENCE)) as connections:
-        handler = Inbox("billing").once(handle, connections.begin, identity=lambda e: (e.id, 0))
+        handler = Inbox("billing").once(handle, connections.begin, identity=identity_of)
         assert handler(EVENT) == Done()
         event = Event(topic="orders", key="stranded", value=None, type="Placed", id="e2")
         with soon(), pytest.raises(Unavailable, match="has said nothing"):
@@ -138,7 +138,7 @@ def test_a_handler_that_is_awaited_is_told_that_its_database_is_away(
         return Done()
 
     connections = AsyncConnections(inbox, patience=PATIENCE)
-    handler = Inbox("billing").once_async(handle, connections.begin, identity=lambda e: (e.id, 0))
+    handler = Inbox("billing").once_async(handle, connections.begin, identity=identity_of)
     with soon(), pytest.raises(Unavailable, match="has said nothing"):
         asyncio.run(asyncio.wait_for(handler(EVENT), SOON))
 

@@ -160,8 +160,8 @@ def test_services_write_and_consumers_remember_through_it(database: str, via: st
         for number in range(20):
             # Two at a time, so that a session is not always the one of before.
             with pool.begin() as one, pool.begin() as other:
-                one.execute(take, [f"one-{number}"])
-                other.execute(take, [f"other-{number}"])
+                one.execute(take, [f"one-{number}@/s"])
+                other.execute(take, [f"other-{number}@/s"])
 
     async def awaited() -> None:
         connections = AsyncConnections(via)

@@ -21,7 +21,7 @@ def test_a_state_is_found_by_whoever_has_the_partition_next(inbox: str) -> None:
     first.keep(RECORD._replace(partition=4), WENT_THROUGH)
 
     ((place, state),) = second.load([("orders", 3), ("other", 4)]).items()
-    assert (place, state.id) == (RECORD[:3], "e1")
+    assert (place, state.event) == (RECORD[:3], "e1@orders")
     assert state.delivery.error == r"no \x00 luck"
     assert state.delivery.origin == "orders/1/2"
     assert (state.delivery.attempt, state.delivery.not_before) == (3, 9)

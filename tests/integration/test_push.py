@@ -55,7 +55,8 @@ def test_records_come_signed_as_cloudevents_in_order_per_key_and_are_committed(
         for request in endpoint.requests:
             body = Webhook(SECRET).verify(request.body, request.headers)
             assert body == json.loads(request.body)
-            assert request.headers["ce-id"] == request.headers["webhook-id"]
+            said = [request.headers[name] for name in ("ce-id", "ce-source")]
+            assert request.headers["webhook-id"] == "@".join(said)
             assert request.headers["content-type"] == "application/json"
     assert endpoint.connections <= 64
 
@@ -67,7 +68,7 @@ def test_a_failing_key_waits_in_order_while_others_go_on_and_each_event_has_one_
     times: Counter[str] = Counter()
 
     def answer(request: Request) -> Reply:
-        id_ = request.headers["webhook-id"]
+        id_ = request.event_id
         times[id_] += 1
         return Reply(503 if id_.startswith("bad-") and times[id_] <= 2 else 200)
 
@@ -78,12 +79,12 @@ def test_a_failing_key_waits_in_order_while_others_go_on_and_each_event_has_one_
             endpoint.has_got(4 + 4 * 3)
             all_committed(kafka, name)
             numbers = [a.number for a in push.book.attempts if a.event_id == "bad-1"]
-        ids = [r.headers["webhook-id"] for r in endpoint.requests]
+        ids = [r.event_id for r in endpoint.requests]
         assert [id_ for id_ in ids if id_.startswith("bad-")] == [
             f"bad-{n}" for n in range(4) for _ in range(3)
         ]
         assert numbers == [1, 2, 3]
-        of_bad = [r for r in endpoint.requests if r.headers["webhook-id"] == "bad-0"]
+        of_bad = [r for r in endpoint.requests if r.event_id == "bad-0"]
         # The good key's first records did not wait for the bad one's last attempt.
         assert ids.index("good-3") < len(ids) - 4
         for request in of_bad:
@@ -145,7 +146,7 @@ def test_a_bundle_of_one_keeps_the_order_of_the_partition_through_retries(
     failed: set[str] = set()
 
     def answer(request: Request) -> Reply:
-        id_ = request.headers["webhook-id"]
+        id_ = request.event_id
         if id_ in {"a-1", "b-3"} and id_ not in failed:
             failed.add(id_)
             return Reply(500)
@@ -158,7 +159,7 @@ def test_a_bundle_of_one_keeps_the_order_of_the_partition_through_retries(
         with pushing(kafka, subscribed(name, endpoint.url, order=order, retry=retry)):
             endpoint.has_got(12)
             all_committed(kafka, name)
-        ids = list(dict.fromkeys(r.headers["webhook-id"] for r in endpoint.requests))
+        ids = list(dict.fromkeys(r.event_id for r in endpoint.requests))
         assert ids == [f"{key}-{n}" for n in range(5) for key in ("a", "b")]
         assert endpoint.most_in_flight == 1
         # Each waits for the commit of the one before, which waits for no poll.
@@ -247,7 +248,7 @@ def test_n_resends_are_n_after_the_first_whatever_went_wrong_and_then_a_dead_let
     produce(kafka, event(name, "k", 0), event(name, "k", 1))
 
     def answer(request: Request) -> Reply | None:
-        if request.headers["webhook-id"] == "k-1":
+        if request.event_id == "k-1":
             return Reply()
         return None if status is None else Reply(status, {"Location": "/elsewhere"})
 
@@ -257,7 +258,7 @@ def test_n_resends_are_n_after_the_first_whatever_went_wrong_and_then_a_dead_let
             endpoint.has_got(5)
             all_committed(kafka, name)
             until(lambda: push.snapshot(name).dead == 1, within=5, what="counted as dead")
-        ids = [r.headers["webhook-id"] for r in endpoint.requests]
+        ids = [r.event_id for r in endpoint.requests]
         assert ids == ["k-0"] * 4 + ["k-1"]
         assert {r.target for r in endpoint.requests} == {"/hook"}
     (letter,) = consume(kafka, f"dovecote.push.{name}.dead")
@@ -294,13 +295,13 @@ def test_connections_are_kept_over_errors(stack: Servers, topic: MakeTopic) -> N
     body = b"x" * 10_000
 
     def answer(request: Request) -> Reply:
-        return Reply(200 if request.headers["webhook-id"] in seen else 500, body=body)
+        return Reply(200 if request.event_id in seen else 500, body=body)
 
     seen: set[str] = set()
 
     def once(request: Request) -> Reply:
         reply = answer(request)
-        seen.add(request.headers["webhook-id"])
+        seen.add(request.event_id)
         return reply
 
     with Endpoint(once) as endpoint:

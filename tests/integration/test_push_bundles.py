@@ -72,7 +72,7 @@ def test_the_factor_is_that_of_the_topic_and_holds_for_each_of_its_partitions_ap
     stuck = {"p0-1"}
 
     def answer(request: Request) -> Reply:
-        return Reply(500 if request.headers["webhook-id"] in stuck else 200)
+        return Reply(500 if request.event_id in stuck else 200)
 
     order = {
         "type": "per_partition",
@@ -89,7 +89,7 @@ def test_the_factor_is_that_of_the_topic_and_holds_for_each_of_its_partitions_ap
             all_committed(kafka, one, 1, id_=one)
             all_committed(kafka, other, 0, id_=one)
             # A partition that is held up has a queue of its own.
-            of_stuck = {r.headers["webhook-id"] for r in endpoint.requests}
+            of_stuck = {r.event_id for r in endpoint.requests}
             assert {id_ for id_ in of_stuck if id_.startswith("p0")} == {"p0-0", "p0-1"}
             stuck.clear()
             all_committed(kafka, one, 0, id_=one)
@@ -161,7 +161,7 @@ def test_what_is_unsubscribed_has_its_requests_answered_and_committed(
             push.engine.reconcile([])
             endpoint.gate.set()
             until(lambda: committed(kafka, name)[0] == 1, within=20, what="the first")
-        assert [r.headers["webhook-id"] for r in endpoint.requests] == ["k-0"]
+        assert [r.event_id for r in endpoint.requests] == ["k-0"]
 
 
 def test_subscriptions_with_nothing_to_do_wait_for_it_and_do_not_look_all_the_time(

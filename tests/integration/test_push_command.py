@@ -124,7 +124,7 @@ def test_what_is_subscribed_is_delivered_paused_replayed_given_up_and_revived(
             endpoint.has_got(30, within=30)
             for request in endpoint.requests:
                 Webhook(SECRET).verify(request.body, request.headers)
-            ids = {request.headers["webhook-id"] for request in endpoint.requests}
+            ids = {request.event_id for request in endpoint.requests}
             assert len(ids) == 30
             until(lambda: pushing.told()["counts"]["delivered"] == 30, within=15, what="counted")
             until(lambda: pushing.told()["delivery"]["lag"] == 0, within=15, what="no lag")
@@ -138,11 +138,11 @@ def test_what_is_subscribed_is_delivered_paused_replayed_given_up_and_revived(
             assert len(endpoint.requests) == 30
             pushing("resume", "hook")
             endpoint.has_got(31, within=30)
-            assert endpoint.requests[30].headers["webhook-id"] == "later-1"
+            assert endpoint.requests[30].event_id == "later-1"
 
             assert f"{name}/0 goes on at 0" in pushing("replay", "hook", "--start", "earliest")
             endpoint.has_got(62, within=40)
-            assert {request.headers["webhook-id"] for request in endpoint.requests[31:]} == {
+            assert {request.event_id for request in endpoint.requests[31:]} == {
                 *ids,
                 "later-1",
             }
@@ -184,7 +184,7 @@ def given_up_and_revived(
     sent = len(endpoint.requests)
     assert pushing("dead", "requeue", "hook", "unwanted-1") == "requeued 1 record\n"
     endpoint.has_got(sent + 1, within=30)
-    assert endpoint.requests[sent].headers["webhook-id"] == "unwanted-1"
+    assert endpoint.requests[sent].event_id == "unwanted-1"
     assert pushing.api("GET", "/subscriptions/hook/dead").body["total"] == 0
 
 

@@ -37,7 +37,7 @@ def test_410_disables_the_subscription_and_loses_nothing(stack: Servers, topic: 
         with pushing(kafka, subscribed(name, endpoint.url)):
             endpoint.has_got(3)
             all_committed(kafka, name)
-        assert [r.headers["webhook-id"] for r in endpoint.requests] == ["k-0", "k-0", "k-1"]
+        assert [r.event_id for r in endpoint.requests] == ["k-0", "k-0", "k-1"]
 
 
 def test_attempts_are_remembered_by_whoever_goes_on(
@@ -172,7 +172,7 @@ def test_what_an_endpoint_answers_for_a_while_costs_no_record_and_is_said(
             all_committed(kafka, name)
             assert push.snapshot(name).dead == 0
             assert not push.snapshot(name).trouble
-        ids = list(dict.fromkeys(r.headers["webhook-id"] for r in endpoint.requests))
+        ids = list(dict.fromkeys(r.event_id for r in endpoint.requests))
         assert ids == ["k-0", "k-1", "k-2"]
 
 

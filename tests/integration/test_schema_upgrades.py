@@ -299,7 +299,7 @@ def test_an_inbox_that_was_restored_elsewhere_keeps_the_setting_of_its_triggers(
         assert first is not None
         assert second is not None
         conn.commit()
-        conn.execute("SELECT inbox.take_claimed('c', 'a', 0, %s)", second)
+        conn.execute("SELECT inbox.take_claimed('c', 'a@/s', 0, %s)", second)
         with psycopg.connect(database, autocommit=True) as other:
             other.execute("SELECT inbox.claim('c', 't', 0)")
         with pytest.raises(psycopg.Error, match="claimed the partition meanwhile"):

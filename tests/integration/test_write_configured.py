@@ -20,6 +20,7 @@ from sqlalchemy.pool import NullPool
 
 from dedup.inbox import schema as inbox_schema
 from dedup.inbox.connections import Connections
+from dedup.rules.identity import Identity
 from dedup.rules.policies.results import Again
 from outbox import Event, SchemaMissing, schema, write, write_async
 from outbox.event import Limits
@@ -45,7 +46,7 @@ COLUMNS = (
     "id::text, topic, key, value, type, source, subject, time AT TIME ZONE 'UTC', content_type,"
     " header_names, header_values"
 )
-E1, E2 = ("e1", 0), ("e2", 0)
+E1, E2 = Identity("/s", "e1"), Identity("/s", "e2")
 LATER = Again(timedelta(seconds=90))
 
 Configure = Callable[[Any], None]

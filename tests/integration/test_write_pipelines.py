@@ -11,6 +11,7 @@ from psycopg import AsyncConnection, errors
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
+from dedup.rules.identity import Identity
 from outbox import Event, NoTransaction, write, write_async
 from tests.support.fix_django import django_database
 from tests.support.inboxes import INBOX
@@ -36,7 +37,7 @@ def publish(conn: Any) -> None:
 
 
 def take(conn: Any) -> None:
-    INBOX.take(conn, ("e1", 0))
+    INBOX.take(conn, Identity("/s", "e1"))
 
 
 async def publish_async(conn: Any) -> None:
@@ -44,7 +45,7 @@ async def publish_async(conn: Any) -> None:
 
 
 async def take_async(conn: Any) -> None:
-    await INBOX.take_async(conn, ("e1", 0))
+    await INBOX.take_async(conn, Identity("/s", "e1"))
 
 
 @pytest.mark.parametrize("use", [publish, take])

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
 from dedup.inbox.connections import Connections
+from dedup.rules.identity import Identity
 from outbox import Event, NoTransaction, UnsupportedConnection, write, write_async
 from tests.support.fix_django import django_database
 from tests.support.inboxes import DUPLICATE, INBOX
@@ -25,7 +26,7 @@ EVENTS = [
     Event(topic="orders", type="OrderPlaced", value=str(n), headers=[("a", None)])
     for n in range(3)
 ]
-E1 = ("e1", 0)
+E1 = Identity("/s", "e1")
 
 
 class Traced(wrapt.ObjectProxy[Any]):
@@ -154,7 +155,7 @@ def test_connections_of_our_own_may_be_proxies(both: str, monkeypatch: pytest.Mo
         connections = Connections(both, ours=ours)
         with connections.begin() as conn:
             assert isinstance(conn, psycopg.Connection)
-            assert INBOX.take(conn, (f"e{ours}", 0)) is None
+            assert INBOX.take(conn, Identity("/s", f"e{ours}")) is None
         connections.close()
 
 

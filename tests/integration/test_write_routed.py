@@ -20,6 +20,7 @@ from sqlalchemy.orm import (
 )
 from sqlalchemy.pool import NullPool
 
+from dedup.rules.identity import Identity
 from outbox import Event, NoTransaction, UnsupportedConnection, write, write_async
 from tests.support.inboxes import INBOX
 from tests.support.writers import url
@@ -61,7 +62,7 @@ def publish(tx: Any) -> None:
 
 
 def take(tx: Any) -> None:
-    assert INBOX.take(tx, ("e1", 0)) is None
+    assert INBOX.take(tx, Identity("/s", "e1")) is None
 
 
 USES = pytest.mark.parametrize("use", [publish, take])
@@ -147,7 +148,7 @@ def test_an_async_session_is_routed_too(both: str, leader: Engine) -> None:
             session.sync_session.follower = reading.sync_engine  # type: ignore[attr-defined]  # ours
             session.add(Order(id=1))
             await write_async(session, EVENT)
-            assert await INBOX.take_async(session, ("e1", 0)) is None
+            assert await INBOX.take_async(session, Identity("/s", "e1")) is None
             await session.commit()
 
     asyncio.run(scenario())

@@ -2,7 +2,7 @@
 Schemas as earlier versions installed them.
 
 The folders hold the numbered scripts of the outbox up to version 15 and of the inbox up to
-version 3, as they were. Version N is what the first N of them make.
+version 4, as they were. Version N is what the first N of them make.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 from outbox.schema.belongings import NOTHING_FOR_PUBLIC, Belongings
 from outbox.schema.templates import fill
 
-OUTBOX, INBOX = 15, 3
+OUTBOX, INBOX = 15, 4
 """The last versions that are kept here."""
 
 _LEDGER = """

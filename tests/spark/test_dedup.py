@@ -10,11 +10,22 @@ from confluent_kafka import Producer
 
 from dedup.replay.policy import TracedPolicy
 from dedup.replay.replay import replay
+from dedup.rules.identity import Identity, identity
 from dedup.rules.policies import decode
 from dedup.rules.policies.policies import POLICIES, Handled, Skipped, by_key
 from dedup.rules.policies.results import Done
 from outbox import Limits
-from outbox.envelope import ATTEMPT, ERROR, FIRST_SEEN, ID, NOT_BEFORE, ORIGIN, ROUND, Record
+from outbox.envelope import (
+    ATTEMPT,
+    ERROR,
+    FIRST_SEEN,
+    ID,
+    NOT_BEFORE,
+    ORIGIN,
+    ROUND,
+    SOURCE,
+    Record,
+)
 from spark_jobs.sink.markers import kind
 from spark_jobs.source.offsets import Offsets
 from tests.spark.fix_spark import Job, MakeJob
@@ -86,7 +97,7 @@ def test_a_jobs_results_are_those_of_the_policy_on_each_batch(
                 of_key,
                 matches=lambda each: decode.as_json(each).value["n"] > 0,  # type: ignore[index]  # it is one
                 handle=lambda _: Done(),
-                identity=decode.identity,
+                identity=identity,
             )
         ]
         winners = [each.record for each in verdicts if isinstance(each, Handled)]
@@ -119,9 +130,7 @@ def test_a_batch_comes_to_what_replay_makes_of_its_trace(job: MakeJob) -> None:
     ]
     lines = list(replay(TracedPolicy(dedup.settings.operator), trace))
     results = Counter((line["key"], line["id"]) for line in lines if line["kind"] == "result")
-    written = [
-        (each.key and each.key.decode(), decode.identity(each)[0]) for each in dedup.output()
-    ]
+    written = [(each.key and each.key.decode(), identity(each).id) for each in dedup.output()]
     assert Counter(written) == results
 
 
@@ -171,12 +180,13 @@ def test_failures_go_round_with_what_they_went_through_and_end_as_dead_letters(
     assert (line.handled, line.retried, line.dead) == (1, 2, 2)
     first, again = dict(retried[b"a"].headers), dict(retried[b"d"].headers)
     assert retried[b"a"].value == _value(do="raise")
-    assert retried[b"a"].headers[:2] == [(ID, b"e1"), ("x", b"1")]
+    source = (SOURCE, dedup.source.encode())
+    assert retried[b"a"].headers[:3] == [source, (ID, b"e1"), ("x", b"1")]
     assert (first[ATTEMPT], first[ROUND]) == (b"2", b"1")
     assert first[ORIGIN] == places[b"a"].encode()
     assert (first[ERROR] or b"").startswith(b"RuntimeError: broken e1 (handlers.py:")
     seen = int(first[FIRST_SEEN] or 0)
-    backoff = dedup.settings.backoff().wait(("e1", 0), attempt=1)
+    backoff = dedup.settings.backoff().wait(Identity(dedup.source, "e1"), attempt=1)
     assert int(first[NOT_BEFORE] or 0) - seen == round(backoff.total_seconds() * 1000)
     assert (again[ATTEMPT], again[ROUND]) == (b"1", b"1")
     assert int(again[NOT_BEFORE] or 0) - int(again[FIRST_SEEN] or 0) == 5_000

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dedup.rules.policies import decode
+from dedup.rules.identity import Identity, identity
 from outbox.envelope import ERROR, ID, ORIGIN, Delivery, Record, delivery
 from spark_jobs.jobs import together
 from spark_jobs.jobs.check import check
@@ -71,7 +71,7 @@ def _completed(job: Job, lines: Sequence[BatchLine]) -> int:
 def _by_id(records: Sequence[Record]) -> dict[str, list[tuple[Record, Delivery]]]:
     found: dict[str, list[tuple[Record, Delivery]]] = defaultdict(list)
     for each in records:
-        found[decode.identity(each)[0]].append((each, delivery(each)))
+        found[identity(each).id].append((each, delivery(each)))
     return {id_: sorted(of, key=lambda one: one[1].round) for id_, of in found.items()}
 
 
@@ -131,7 +131,7 @@ def test_every_record_goes_round_until_it_is_done_or_has_had_its_attempts(loop: 
             assert back.timestamp >= state.not_before
             assert state.error == (None if state.round <= value["again"] else "not yet")
             if state.round == value["again"] + 1 == 1:  # the first failure: its wait is known
-                wait = patience.wait((id_, 0), attempt=1).total_seconds() * 1000
+                wait = patience.wait(Identity(first.topic, id_), attempt=1).total_seconds() * 1000
                 assert state.not_before == state.first_seen + round(wait)
     assert {*done, *dead} == set(events)
 
@@ -143,7 +143,7 @@ def test_who_is_to_come_again_wins_its_key_in_the_batch(loop: Job) -> None:
     with _running(loop) as (failed, lines):
         until(lambda: failed or _completed(loop, lines) == 2, within=SECONDS, what="it is done")
 
-    assert [decode.identity(each) for each in loop.output()] == [("first", 1)]
+    assert [identity(each) for each in loop.output()] == [(loop.source, "first", 1)]
     first = next(line for line in lines if line.query == loop.settings.spark.query)
     assert (first.handled, first.retried, first.skipped) == (1, 0, {"superseded": 1})
 
@@ -160,8 +160,8 @@ def test_a_record_goes_back_to_the_topic_it_came_from(loop: Job, job: MakeJob) -
     with _running(both) as (failed, lines):
         until(lambda: failed or _completed(both, lines) == 2, within=SECONDS, what="both done")
 
-    rounds = Counter(decode.identity(each) for each in both.input())
-    assert rounds == {("one", 0): 1, ("one", 1): 1}
+    rounds = Counter(identity(each) for each in both.input())
+    assert rounds == {(both.source, "one", 0): 1, (both.source, "one", 1): 1}
     assert {dict(each.headers)[ERROR] for each in both.output()} == {b"not yet"}
 
 
@@ -177,8 +177,9 @@ def test_a_record_goes_back_by_a_pattern_if_its_topic_exists(loop: Job, job: Mak
     with _running(both) as (failed, lines):
         until(lambda: failed or _completed(both, lines) == 2, within=SECONDS, what="both done")
 
-    assert [decode.identity(each) for each in both.input()] == [("lost", 0), ("lost", 1)]
-    assert [decode.identity(each) for each in by_name.input()] == [("other", 0), ("other", 1)]
+    for given, id_ in ((both, "lost"), (by_name, "other")):
+        rounds = [Identity(given.source, id_, round_) for round_ in (0, 1)]
+        assert [identity(each) for each in given.input()] == rounds
 
 
 def test_a_check_looks_at_the_second_query_too(loop: Job) -> None:

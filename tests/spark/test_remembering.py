@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from confluent_kafka import Producer
 
-from dedup.rules.policies import decode
+from dedup.rules.identity import identity
 from dedup.rules.policies.memory import Memory, Seen
 from outbox.envelope import ID, ROUND, TIME, Pair, Record, parse_time
 from outbox.errors import BadSettings
@@ -36,7 +36,7 @@ def _sent(count: int) -> list[Sent]:
 
 
 def _passing(records: Sequence[Record], within: int) -> list[Record]:
-    seen = [Seen(decode.identity(r), r.timestamp, (r.topic, r.partition)) for r in records]
+    seen = [Seen(identity(r), r.timestamp, (r.topic, r.partition)) for r in records]
     duplicates = Memory(within).duplicates(seen)
     return [record for record, again in zip(records, duplicates, strict=True) if not again]
 

@@ -35,6 +35,11 @@ class Request:
     """On the monotonic clock."""
     connection: int
 
+    @property
+    def event_id(self) -> str:
+        """The event's id, in its `webhook-id`."""
+        return self.headers["webhook-id"].rpartition("@")[0]
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -246,7 +251,7 @@ def first_attempts(endpoint: Endpoint) -> dict[str, list[int]]:
     """Return, by key, the numbers of the records in the order in which they first succeeded."""
     found: dict[str, list[int]] = {}
     for request in endpoint.requests:
-        key, _, number = request.headers["webhook-id"].rpartition("-")
+        key, _, number = request.event_id.rpartition("-")
         found.setdefault(key, []).append(int(number))
     return found
 

@@ -20,7 +20,7 @@ import psycopg
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from outbox import Event, schema, write
-from outbox.envelope import Pair, Record, event_id
+from outbox.envelope import Pair, Record, identity
 from outbox.schema.capture import use_wal
 from tests.support.waiting import consume, patient, until
 
@@ -234,7 +234,7 @@ def fill(dsn: str, topic: str, count: int, *, first: int = 0, keys: int = 7) -> 
 
 def ids(messages: Iterable[Message]) -> list[str]:
     """Return the events' ids, in the order of the records."""
-    return [event_id(record_of(message)) for message in messages]
+    return [identity(record_of(message))[1] for message in messages]
 
 
 def on_kafka(fleet: Relays, topic: str) -> list[str]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from dedup.rules.identity import Identity
 from dedup.rules.policies.expressions import compile_filter
 from dedup.rules.policies.policies import POLICIES, Failed, Handled, Skipped, Verdict
 from dedup.rules.policies.results import Done, Result
@@ -57,7 +58,7 @@ def test_the_table_of_the_policies_is_what_they_decide(name: str, column: int) -
         batch,
         matches=lambda record: passes(record[0]),
         handle=lambda record: handle(record[0]),
-        identity=lambda record: (record[0].id, record[1]),
+        identity=lambda record: Identity("/shop", record[0].id, record[1]),
     )
     assert [word(verdict) for verdict in verdicts] == [row[column] for row in rows]
     assert len(rows) == 9

@@ -8,10 +8,9 @@ from typing import Literal, TypeAlias
 
 from pydantic_core import from_json
 
-from dedup.rules.policies.policies import Identity
 from outbox import envelope
 from outbox.envelope import Record
-from outbox.errors import DovecoteError, InvalidEvent
+from outbox.errors import DovecoteError
 from outbox.event import Event
 
 Format: TypeAlias = Literal["json", "raw"]
@@ -73,21 +72,6 @@ def with_value(record: Record, value: object) -> Event:
 DECODERS: Mapping[Format, Callable[[Record], Event]] = MappingProxyType(
     {"json": as_json, "raw": as_raw}
 )
-
-
-def identity(record: Record) -> Identity:
-    """
-    Return the event id and round of `record`: records with an equal pair are duplicates.
-
-    A record whose id or round cannot be read is a duplicate of nothing; decoding it reports the
-    fault.
-    """
-    try:
-        if not envelope.was_delivered(record):
-            return envelope.event_id(record), 0
-        return envelope.event_id(record), envelope.delivery(record).round
-    except InvalidEvent:
-        return f"{record.topic}/{record.partition}/{record.offset}", 0
 
 
 def fingerprint(record: Record) -> bytes | None:

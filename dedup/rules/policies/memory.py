@@ -12,11 +12,13 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple, Self, TypeAlias
 
-from dedup.rules.policies.policies import Identity
+from dedup.rules.identity import Identity
 from outbox.errors import DovecoteError
 from outbox.timestamps import END_OF_TIME, milliseconds
 
-FORMAT = 1
+FORMAT = 2
+_BY_ID = 1
+"""The format of memories whose marks are of ids and rounds alone, and of no sources."""
 _DIGEST = 16
 # A time and a partition's number share one integer, so that a million of them are one array.
 _PARTITIONS = 1 << 16
@@ -51,6 +53,8 @@ class Memory:
         """`within` in milliseconds."""
         self._within = within
         self._taken: dict[bytes, int] = {}
+        self._by_id: dict[bytes, int] = {}
+        """What was taken by an earlier version; empty as soon as all of it is forgotten."""
         self._streams: dict[Stream, int] = {}
         self._newest: list[int] = []
         """The newest timestamp of each stream."""
@@ -58,7 +62,7 @@ class Memory:
         """The newest timestamp of each stream when it was last swept."""
 
     def __len__(self) -> int:
-        return len(self._taken)
+        return len(self._taken) + len(self._by_id)
 
     def duplicates(self, records: Iterable[Seen], now: int = 0) -> Iterator[bool]:
         """
@@ -68,10 +72,10 @@ class Memory:
         `now` only, and one more than an hour ahead counts as `now`.
         """
         latest = now + _AHEAD if now else END_OF_TIME - 1
-        taken, newest, within = self._taken, self._newest, self._within
-        if now:  # a clock that was wrong may have moved them
-            newest[:] = [min(each, now) for each in newest]
-            self._swept[:] = [min(each, now) for each in self._swept]
+        taken, by_id = self._taken, self._by_id
+        newest, within = self._newest, self._within
+        if now:
+            self._bound(now)
         for identity, time, stream in records:
             if not 0 <= time <= latest:
                 time = _believed(time, now)  # noqa: PLW2901  # the same in milliseconds
@@ -85,7 +89,7 @@ class Memory:
                 yield False
                 continue
             mark = _mark(identity)
-            before = taken.get(mark)
+            before = taken.get(mark, by_id.get(_mark_by_id(identity)) if by_id else None)
             if before is not None:
                 at, of = divmod(before, _PARTITIONS)
                 if abs(time - at) <= within and newest[of] - at <= 2 * within:
@@ -95,6 +99,11 @@ class Memory:
                 taken[mark] = time * _PARTITIONS + number
             yield False
         self._sweep()
+
+    def _bound(self, now: int) -> None:
+        """Move times back to `now` that a wrong clock has set."""
+        for times in (self._newest, self._swept):
+            times[:] = [min(each, now) for each in times]
 
     def _number(self, stream: Stream, time: int) -> int:
         number = self._streams[stream] = len(self._streams)
@@ -111,11 +120,10 @@ class Memory:
         if all(newest - swept <= self._within // 4 for newest, swept in moved):
             return
         oldest = [newest - 2 * self._within for newest in self._newest]
-        self._taken = {
-            mark: at
-            for mark, at in self._taken.items()
-            if at // _PARTITIONS >= oldest[at % _PARTITIONS]
-        }
+        self._taken, self._by_id = (
+            {mark: at for mark, at in of.items() if at // _PARTITIONS >= oldest[at % _PARTITIONS]}
+            for of in (self._taken, self._by_id)
+        )
         self._swept = list(self._newest)
 
     def encode(self) -> bytes:
@@ -126,8 +134,8 @@ class Memory:
             [*stream, newest, swept]
             for stream, newest, swept in zip(self._streams, self._newest, self._swept, strict=True)
         ]
-        times = array("q", self._taken.values())
-        data: bytes = msgpack.packb([FORMAT, streams, b"".join(self._taken), times.tobytes()])
+        marks = *_columns(self._taken), *_columns(self._by_id)
+        data: bytes = msgpack.packb([FORMAT, streams, *marks])
         return data
 
     @classmethod
@@ -141,22 +149,21 @@ class Memory:
         import msgpack
 
         try:
-            number, streams, marks, times = msgpack.unpackb(data)
+            number, streams, *columns = msgpack.unpackb(data)
         except (ValueError, TypeError) as error:
             msg = f"not a memory: {error}"
             raise BadMemory(msg) from error
-        if number != FORMAT:
-            msg = f"the memory has format {number}; this version reads {FORMAT}"
+        if (number, len(columns)) not in {(_BY_ID, 2), (FORMAT, 4)}:
+            msg = f"the memory has format {number}; this version reads {_BY_ID} and {FORMAT}"
             raise BadMemory(msg)
         found = cls(within)
         for place, (topic, partition, newest, swept) in enumerate(streams):
             found._streams[topic, partition] = place
             found._newest.append(newest)
             found._swept.append(swept)
-        at = array("q", times)
-        found._taken = {
-            marks[place * _DIGEST : (place + 1) * _DIGEST]: time for place, time in enumerate(at)
-        }
+        found._by_id = _marks(*columns[-2:])
+        if number == FORMAT:
+            found._taken = _marks(*columns[:2])
         return found
 
 
@@ -166,5 +173,22 @@ def _believed(time: int, now: int) -> int:
     return now if found is None or (now and found > now + _AHEAD) else found
 
 
+def _columns(of: dict[bytes, int]) -> tuple[bytes, bytes]:
+    return b"".join(of), array("q", of.values()).tobytes()
+
+
+def _marks(marks: bytes, times: bytes) -> dict[bytes, int]:
+    return {
+        marks[place * _DIGEST : (place + 1) * _DIGEST]: time
+        for place, time in enumerate(array("q", times))
+    }
+
+
 def _mark(identity: Identity) -> bytes:
-    return blake2b(f"{identity[1]}/{identity[0]}".encode(), digest_size=_DIGEST).digest()
+    source, id_, round_ = identity
+    text = f"{round_}/{len(source)}/{source}{id_}"
+    return blake2b(text.encode(), digest_size=_DIGEST).digest()
+
+
+def _mark_by_id(identity: Identity) -> bytes:
+    return blake2b(f"{identity.round}/{identity.id}".encode(), digest_size=_DIGEST).digest()

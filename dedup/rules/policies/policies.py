@@ -28,13 +28,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
+from dedup.rules.identity import Identity
 from dedup.rules.policies.results import Again, Dead, Done, Result, Retry, Skip, failure, no_result
 
 R = TypeVar("R")
 K = TypeVar("K", bound=Hashable)
-
-Identity: TypeAlias = tuple[str, int]
-"""Event id and round: records with an equal pair are duplicates of each other."""
 
 FILTERED = "filtered"
 
@@ -188,7 +186,7 @@ def exact(
         # This holds for a failed record too, which comes back through the retry topic. If its
         # duplicates went there as well, each round would multiply them.
         if not (isinstance(verdict, Skipped) and verdict.reason == FILTERED):
-            reasons[mark] = f"duplicate of {identity(record)[0]}"
+            reasons[mark] = f"duplicate of {identity(record).id}"
         yield verdict
 
 
@@ -329,7 +327,7 @@ def passed_over(
     for record in records:
         if won is None:
             won = identity(winner)
-            duplicate, superseded = f"duplicate of {won[0]}", f"superseded by {won[0]}"
+            duplicate, superseded = f"duplicate of {won.id}", f"superseded by {won.id}"
         yield Skipped(record, duplicate if identity(record) == won else superseded)
 
 

@@ -227,7 +227,8 @@ def _require_meant(which: Which, *, everything: bool) -> None:
 
 
 def _require(found: list[Letter], ids: Collection[str]) -> None:
-    missing = [each for each in ids if each not in {letter.id for letter in found}]
+    there = {each for letter in found for each in (letter.id, letter.name)}
+    missing = [each for each in ids if each not in there]
     if missing:
         msg = (
             f"no dead letter with id {', '.join(missing)}; `dovecote consume dead list` shows them"
@@ -258,6 +259,7 @@ def _line(letter: Letter) -> str:
 def _fields(letter: Letter) -> dict[str, object]:
     return {
         "id": letter.id,
+        "source": letter.source,
         "key": letter.key,
         "origin": letter.origin,
         "group": letter.group,

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import typer
 
+from dedup.rules.identity import Identity
 from dovecote.cli import printed
 from dovecote.cli.commands import App
 from dovecote.cli.options import (
@@ -162,6 +163,7 @@ def _report(
     else:
         typer.echo(f"{action} {len(done)} record{'' if len(done) == 1 else 's'}")
     known = {letter["id"] for letter in done}
+    known |= {Identity(letter["source"], letter["id"]).name for letter in done}
     missing = [each for each in chosen.get("ids", ()) if each not in known]
     if missing:
         msg = f"no dead letter with id {', '.join(missing)}; `dovecote push dead list` shows them"

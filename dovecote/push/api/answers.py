@@ -92,6 +92,7 @@ class Letter(BaseModel):
     """A record that was given up."""
 
     id: str
+    source: str
     key: str | None
     origin: str
     reason: str

@@ -25,7 +25,7 @@ class Chosen(Model):
         tuple[Annotated[str, Field(min_length=1, max_length=500)], ...],
         Field(strict=False, max_length=10_000),
     ] = ()
-    """Ids of events."""
+    """Ids of events, or their names: `id@source`."""
 
     key: Annotated[str, Field(max_length=10_000)] | None = None
 
@@ -143,6 +143,7 @@ def fields(letter: Letter) -> dict[str, Any]:
     """Return a letter as JSON, without its value."""
     return {
         "id": letter.id,
+        "source": letter.source,
         "key": _text(letter.key),
         "origin": letter.origin,
         "reason": letter.reason,

@@ -179,7 +179,7 @@ class DeliveryHandler:
         detail = ""
         try:
             number = _attempt(record)
-            request = self._composer.request(record, record.identity[0])
+            request = self._composer.request(record, record.identity)
             at, began = time.time(), self._clock()
             if number == 1:
                 self._numbers.added.observe(max(0.0, at - record.timestamp / 1000))
@@ -210,7 +210,7 @@ class DeliveryHandler:
         self._book.attempted(
             AttemptReport(
                 subscription=self._subscription.id,
-                event_id=record.identity[0][:_DETAIL_CHARACTERS],
+                event_id=record.identity.id[:_DETAIL_CHARACTERS],
                 topic=record.topic,
                 partition=record.partition,
                 offset=record.offset,

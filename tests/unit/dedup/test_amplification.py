@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dedup.rules.identity import Identity
 from dedup.rules.policies.policies import (
     POLICIES,
     Failed,
@@ -60,7 +61,10 @@ def sent(copies: Iterable[Copy], chance: random.Random) -> list[Copy]:
 def stage(policy: Policy, result: Result) -> Stage:
     def decide(copies: Sequence[Copy]) -> Iterator[Verdict[Copy]]:
         return policy(
-            copies, matches=lambda _: True, handle=lambda _: result, identity=lambda copy: copy
+            copies,
+            matches=lambda _: True,
+            handle=lambda _: result,
+            identity=lambda copy: Identity("/s", *copy),
         )
 
     return decide

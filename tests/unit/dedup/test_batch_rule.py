@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from dedup.rules.identity import Identity
 from dedup.rules.policies.policies import (
     Failed,
     Handled,
@@ -36,8 +37,8 @@ def settle(record: Order) -> Result:
     return Done()
 
 
-def identity(record: Order) -> tuple[str, int]:
-    return str(record["id"]), int(str(record["round"]))
+def identity(record: Order) -> Identity:
+    return Identity("/shop", str(record["id"]), int(str(record["round"])))
 
 
 def first(

@@ -17,8 +17,9 @@ from outbox.envelope import (
     decode,
     delivery,
     encode,
-    event_id,
     format_time,
+    identity,
+    of_topic,
     parse_time,
     retried,
     with_delivery,
@@ -112,8 +113,11 @@ def test_a_foreign_record_is_an_event_named_by_its_place() -> None:
 
 
 def test_a_foreign_record_of_a_topic_made_again_has_another_id() -> None:
-    assert decode(record(), topic_id="AAAA").id == "AAAA/3/7"
-    assert event_id(record([("ce_id", b"")]), topic_id="AAAA") == "AAAA/3/7"
+    known = of_topic(Record, "AAAA")
+    assert decode(known(*record())).id == "AAAA/3/7"
+    assert identity(known(*record([("ce_id", b"")]))) == ("t", "AAAA/3/7")
+    assert of_topic(known, "BBBB")(*record()).topic_id == "BBBB"
+    assert of_topic(Record, None) is Record
 
 
 def test_extension_attributes_of_other_producers_stay() -> None:
@@ -126,7 +130,20 @@ def test_extension_attributes_of_other_producers_stay() -> None:
 
 def test_the_first_of_several_ids_counts_everywhere() -> None:
     doubled = record([("ce_id", b"first"), ("ce_id", b"second")])
-    assert event_id(doubled) == decode(doubled).id == "first"
+    assert identity(doubled)[1] == decode(doubled).id == "first"
+    sources = record(
+        [("ce_id", b"e"), ("ce_source", b""), ("ce_source", b"a"), ("ce_source", b"b")]
+    )
+    assert identity(sources) == (decode(sources).source, "e") == ("a", "e")
+
+
+def test_an_event_is_known_by_its_source_and_its_id() -> None:
+    studio, lms = (record([("ce_id", b"7"), ("ce_source", each)]) for each in (b"/a", b"/b"))
+    assert identity(studio) == ("/a", "7") != identity(lms)
+    assert identity(studio._replace(topic="other")) == identity(studio)
+    without = record([("ce_id", b"7")])
+    assert identity(without) == ("t", "7")
+    assert identity(without._replace(topic="other")) == ("other", "7")
 
 
 def test_a_broken_trace_context_is_dropped_not_fatal() -> None:

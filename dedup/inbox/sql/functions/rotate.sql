@@ -28,6 +28,8 @@ BEGIN
         -- From now on nobody reads the slot. Earlier readers are gone by the next call.
         PERFORM setval($name${schema}.live$name$, last_value & ~(1::bigint << old.slot))
            FROM {schema}.live;
+        PERFORM setval($name${schema}.by_id$name$, last_value & ~(1::bigint << old.slot))
+           FROM {schema}.by_id;
         BEGIN
             PERFORM set_config('lock_timeout', '5ms', true);
             EXECUTE format($ddl$TRUNCATE {schema}.handled_%s$ddl$, old.slot);

@@ -1,4 +1,4 @@
--- Records that a consumer handles an event. The result is NULL if the event is new; it then
+-- Records that a consumer handles an event, which is `id@source`. The result is NULL if the event is new; it then
 -- counts as handled if the transaction commits. Otherwise it was handled before, and the result
 -- is the number of milliseconds after which it was to come again, or -1.
 --
@@ -12,10 +12,18 @@ AS $take$
 DECLARE
     now_at  bigint;
     holding bigint;
+    old     bigint;
     into_   int[];
     before  bigint;
     slot_   int;
 BEGIN
+    IF position('@' IN take.id) = 0 THEN
+        -- In the class of errors that means that the server is away: a consumer waits, and burns no
+        -- attempt. A row from it would be under the id alone, where no other consumer looks.
+        RAISE cannot_connect_now USING MESSAGE =
+            'inbox: it was upgraded, and knows events by their source, too: stop this consumer, '
+            'and start the version of Dovecote that has upgraded it';
+    END IF;
     -- This comes first: others then know that this transaction, which reads the phase, is at work.
     PERFORM pg_current_xact_id();
     SELECT last_value INTO now_at FROM {schema}.phase;
@@ -27,6 +35,17 @@ BEGIN
            < (SELECT last_value FROM {schema}.barrier) THEN
         RAISE serialization_failure USING MESSAGE =
             'inbox: this transaction is older than the newest turn of the inbox; try it again';
+    END IF;
+    SELECT last_value & holding INTO old FROM {schema}.by_id;
+    IF old <> 0 THEN
+        FOR slot_ IN 0..7 LOOP
+            CONTINUE WHEN (old >> slot_) & 1 = 0;
+            before := {schema}.handled_before(
+                slot_, take.consumer, {schema}.id_alone(take.id), take.round);
+            IF before IS NOT NULL THEN
+                RETURN before;
+            END IF;
+        END LOOP;
     END IF;
     FOR slot_ IN 0..7 LOOP
         CONTINUE WHEN (holding >> slot_) & 1 = 0 OR slot_ = ANY (into_);

@@ -29,7 +29,7 @@ class FullJitter:
             return None
         # Past 2**63 every wait is the ceiling; larger powers overflow a float.
         full = math.ldexp(self.base.total_seconds(), min(failure.attempt - 1, 63))
-        share = _fraction(f"{failure.attempt}/{failure.identity[1]}/{failure.identity[0]}")
+        share = _fraction(f"{failure.attempt}/{failure.identity.round}/{failure.identity.name}")
         return max(_SHORTEST, timedelta(seconds=min(full, self.ceiling.total_seconds()) * share))
 
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Literal, TypeAlias
 from urllib.parse import quote, quote_from_bytes, urlsplit
 
+from dedup.rules.identity import Identity
 from dedup.rules.policies.results import NonRetriable
 from outbox import envelope
 from outbox.envelope import Record
@@ -133,16 +134,16 @@ class Composer:
         self._detects = form.detect_json and self._has_body and not self._typed
         self._detects = self._detects and not self._transcodes
 
-    def request(self, record: Record, id_: str) -> Request:
+    def request(self, record: Record, identity: Identity) -> Request:
         """
-        Return the request for `record`, whose event has the id `id_`.
+        Return the request for `record`, whose event has this identity.
 
         Raises:
             Unsendable: the record has no request of this form.
             InvalidEvent: a header of the record is not text.
         """
         headers: list[tuple[str, str]] = []
-        found = attributes(record, id_)
+        found = attributes(record, identity)
         content_type = found.pop("datacontenttype", None)
         body = record.value or b""
         if self._form.format == "cloudevents_structured":
@@ -162,19 +163,19 @@ class Composer:
         if self._form.metadata is not None:
             headers += _place(record)
         if self._has_body:
-            return Request(webhook_id(id_), self.target, tuple(headers), body)
-        return Request(webhook_id(id_), self._with_parameter(body), tuple(headers), b"")
+            return Request(webhook_id(identity), self.target, tuple(headers), body)
+        return Request(webhook_id(identity), self._with_parameter(body), tuple(headers), b"")
 
     def _with_parameter(self, value: bytes) -> str:
         added = f"{quote(self._form.query_param_key, safe='')}={quote_from_bytes(value, safe='')}"
         return f"{self._path}?{self._query}&{added}" if self._query else f"{self._path}?{added}"
 
 
-def attributes(record: Record, id_: str) -> dict[str, str]:
+def attributes(record: Record, identity: Identity) -> dict[str, str]:
     """
     Return the CloudEvents attributes of a record; those missing from a foreign one are made up.
     """
-    found: dict[str, str] = {"specversion": "1.0", "id": id_}
+    found: dict[str, str] = {"specversion": "1.0", "id": identity.id}
     for name, value in record.headers:
         # A longer name is not an attribute, and must not fill the cache either.
         attribute = _attribute(name) if len(name) <= _LONGEST_NAME else None
@@ -183,8 +184,8 @@ def attributes(record: Record, id_: str) -> dict[str, str]:
     if "type" not in found or "source" not in found:
         event = envelope.decode(record)
         found.setdefault("type", event.type)
-        found.setdefault("source", event.source)
         found.setdefault("time", envelope.format_time(event.time))
+    found["source"] = identity.source
     return found
 
 
@@ -259,9 +260,15 @@ def _in_charset(value: bytes, charset: str) -> bytes:
         raise Unsendable(msg) from error
 
 
-def webhook_id(id_: str) -> str:
-    """Return an event's id for `webhook-id`: in the signed text, a dot would end it."""
-    return encoded(id_).replace(".", "%2E")
+def webhook_id(identity: Identity) -> str:
+    """
+    Return the `webhook-id` of an event: `id@source`.
+
+    A receiver ignores one that it has seen, and ids are unique for each source only. It is not a
+    hash, so that operators find the id in a receiver's log. In the signed text, a dot would end
+    it.
+    """
+    return encoded(identity.name).replace(".", "%2E")
 
 
 @lru_cache(maxsize=1024)

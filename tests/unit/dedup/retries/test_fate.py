@@ -7,6 +7,7 @@ import pytest
 from dedup.retries.backoff import Backoff
 from dedup.retries.fate import DeadLetter, Fate, Later, decide
 from dedup.retries.tenacity import Tenacity
+from dedup.rules.identity import Identity
 from dedup.rules.policies.results import Again, Dead, Retry
 from outbox.envelope import Delivery
 
@@ -17,7 +18,7 @@ BACKOFF = Backoff(base=timedelta(seconds=8), ceiling=timedelta(minutes=1), max_a
 def fate(result: Again | Retry | Dead, **went_through: int) -> Fate:
     return decide(
         result,
-        identity=("e1", 0),
+        identity=Identity("/s", "e1"),
         delivery=Delivery(**went_through),  # type: ignore[arg-type]  # all of these are numbers
         now=NOW,
         patience=BACKOFF,
@@ -25,7 +26,7 @@ def fate(result: Again | Retry | Dead, **went_through: int) -> Fate:
 
 
 def test_a_failure_waits_as_the_backoff_says() -> None:
-    wait = BACKOFF.wait(("e1", 0), attempt=2)
+    wait = BACKOFF.wait(Identity("/s", "e1"), attempt=2)
 
     assert fate(Retry("down"), attempt=2) == Later(
         NOW + round(wait.total_seconds() * 1000), "down"
@@ -56,7 +57,7 @@ def test_the_time_since_the_first_attempt_counts_in_whichever_process_that_was()
     def after(seconds: int) -> Fate:
         return decide(
             Retry("down"),
-            identity=("e1", 0),
+            identity=Identity("/s", "e1"),
             delivery=Delivery(first_seen=NOW - seconds * 1000),
             now=NOW,
             patience=patience,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from dedup.retries import copies
 from dedup.retries.letter import Which, resolution, resolved, standing
+from dedup.rules.identity import Identity
 from outbox.envelope import ERROR, GROUP, ID, ORIGIN, RESOLVES, WITHOUT_VALUE, Pair, Record
 
 
@@ -55,7 +56,7 @@ def test_what_a_foreign_record_says_of_letters_is_not_said_by_its_letter() -> No
     headers: list[Pair] = [(RESOLVES, b"1 dropped"), (WITHOUT_VALUE, b"1"), ("theirs", b"x")]
     foreign = Record("orders", 0, 3, 0, b"k", b"v", headers)
 
-    whole = copies.dead(foreign, ("orders/0/3", 0), now=1, error="no")
+    whole = copies.dead(foreign, Identity("/s", "orders/0/3"), now=1, error="no")
     emptied = copies.emptied(foreign, now=1, error="too large")
 
     buried = [Record("dead", 0, n, 0, *copy) for n, copy in ((1, whole), (2, emptied))]

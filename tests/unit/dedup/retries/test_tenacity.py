@@ -7,10 +7,13 @@ import tenacity
 
 from dedup.retries.backoff import Failure
 from dedup.retries.tenacity import AttemptFailed, Tenacity
+from dedup.rules.identity import Identity
 
 
 def failed(attempt: int, seconds: float = 0.0) -> Failure:
-    return Failure(identity=("e1", 0), attempt=attempt, seconds=seconds, error="KeyError: 'a'")
+    return Failure(
+        identity=Identity("/s", "e1"), attempt=attempt, seconds=seconds, error="KeyError: 'a'"
+    )
 
 
 def test_waits_grow_with_the_attempt() -> None:

@@ -12,6 +12,7 @@ from dedup.retries.backoff import Backoff
 from dedup.retries.letter import letter
 from dedup.retries.plan import Plan, Tier
 from dedup.rules.history import believed
+from dedup.rules.identity import Identity
 from dedup.rules.record import Record
 from dedup.testing import Trial
 from outbox import envelope
@@ -72,11 +73,13 @@ def test_a_history_on_a_retry_topic_counts_only_if_it_is_whole(headers: list[Pai
 
 
 def test_what_we_write_is_believed() -> None:
-    retried = copies.retried(RECORD, ("e1", 0), now=5, due=9, error="busy").headers
-    returned = copies.returned(RECORD, ("e1", 0)).headers
+    retried = copies.retried(RECORD, Identity("/s", "e1"), now=5, due=9, error="busy").headers
+    returned = copies.returned(RECORD, Identity("/s", "e1")).headers
     assert believed(retried, retry=True) == retried
     assert believed(returned, retry=True) == returned
-    dead = copies.dead(RECORD._replace(headers=retried), ("e1", 1), now=9, error="busy")
+    dead = copies.dead(
+        RECORD._replace(headers=retried), Identity("/s", "e1", 1), now=9, error="busy"
+    )
     requeued = copies.requeued(RECORD._replace(headers=dead.headers)).headers
     for retry in (False, True):
         assert believed(requeued, retry=retry) == requeued

@@ -1,5 +1,6 @@
 import pytest
 
+from dedup.rules.identity import Identity
 from dedup.rules.policies import decode
 from dedup.rules.policies.decode import Undecodable
 from dedup.rules.record import Record, read_with
@@ -35,7 +36,7 @@ def test_what_cannot_be_read_says_so_and_has_an_identity_all_the_same() -> None:
     unreadable = record(b"{")
     with pytest.raises(Undecodable, match="orders/2/7"):
         _ = unreadable.event
-    assert unreadable.identity == ("e-1", 0)
+    assert unreadable.identity == Identity("dovecote", "e-1")
 
 
 def test_a_record_cannot_be_changed_and_equals_what_the_envelope_knows() -> None:

@@ -11,6 +11,7 @@ from dedup.retries.backoff import Backoff
 from dedup.retries.copies import Copy, Unwritable
 from dedup.retries.held_states import Place, State
 from dedup.retries.plan import Exceptions, Plan, Tier
+from dedup.rules.identity import Identity, stored
 from dedup.rules.policies.decode import Undecodable
 from dedup.rules.policies.results import (
     Again,
@@ -77,7 +78,7 @@ def test_a_failed_record_holds_its_key_as_long_as_the_backoff_says() -> None:
     retries = holding()
 
     for attempt in (1, 2):
-        wait = BACKOFF.wait(("e1", 0), attempt=attempt)
+        wait = BACKOFF.wait(Identity("orders", "e1"), attempt=attempt)
         answer = retries.place(RECORD, Retry("down"), attempt)
         assert answer == Held(timedelta(milliseconds=round(wait.total_seconds() * 1000)))
 
@@ -99,7 +100,7 @@ def test_the_handler_sees_what_a_held_record_went_through() -> None:
 
     assert [envelope.delivery(record).attempt for record in seen] == [1, 2, 3]
     assert envelope.delivery(seen[2]).first_seen == NOW
-    assert [record.identity for record in seen] == [("e1", 0)] * 3
+    assert [record.identity for record in seen] == [Identity("orders", "e1")] * 3
     retries.released(RECORD)
     assert retries.as_it_is(RECORD) is RECORD
 
@@ -108,11 +109,11 @@ def test_another_round_in_place_is_a_round_of_its_own() -> None:
     retries, again = holding(), Again(timedelta(seconds=5))
 
     assert retries.place(RECORD, again, 1) == Held(timedelta(seconds=5))
-    assert retries.as_it_is(RECORD).identity == ("e1", 1)
+    assert retries.as_it_is(RECORD).identity == Identity("orders", "e1", 1)
     retries.place(RECORD, Retry("down"), 1)
-    assert retries.as_it_is(RECORD).identity == ("e1", 1)
+    assert retries.as_it_is(RECORD).identity == Identity("orders", "e1", 1)
     retries.place(RECORD, again, 2)
-    assert retries.as_it_is(RECORD).identity == ("e1", 2)
+    assert retries.as_it_is(RECORD).identity == Identity("orders", "e1", 2)
 
 
 def test_the_last_attempt_ends_among_the_dead_letters_with_what_it_took() -> None:
@@ -301,7 +302,7 @@ class Remembering:
         return {place: state for place, state in self.states.items() if place[:2] in partitions}
 
     def keep(self, record: Record, state: envelope.Delivery) -> None:
-        self.states[record[:3]] = State(record.identity[0], state)
+        self.states[record[:3]] = State(stored(record.identity), state)
 
     def drop(self, record: Record) -> None:
         self.states.pop(record[:3], None)

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import dovecote.cli.consume.dead
 from dedup.retries import copies
 from dedup.retries.letter import letter
+from dedup.rules.identity import Identity
 from dovecote.cli.main import app
 from outbox.envelope import ID, Record
 
@@ -21,7 +22,7 @@ def test_a_record_neither_steers_the_terminal_nor_forges_a_line(
 ) -> None:
     given = FORGED.encode()
     came = Record("t", 0, 1, 0, given, given, [(ID, given), (FORGED, b"\xff")])
-    died = copies.dead(came, (FORGED, 0), now=0, error=FORGED)
+    died = copies.dead(came, Identity("/s", FORGED), now=0, error=FORGED)
     record = Record("dead", 0, 1, 0, given, died.value, died.headers)
     topic = SimpleNamespace(letters=lambda _: [letter(record)], record=lambda _: record)
     settings = SimpleNamespace(group=None)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup.retries.backoff import Backoff
+from dedup.rules.identity import identity
 from dedup.rules.policies import decode
 from dedup.rules.policies.departures import Exits
 from dedup.rules.policies.policies import POLICIES, Handled, Skipped, by_key
@@ -192,7 +193,7 @@ def test_rows_come_to_what_the_policy_alone_says(
             of_key,
             matches=lambda each: decode.as_json(each) is not None,
             handle=lambda _: Done(),
-            identity=decode.identity,
+            identity=identity,
         )
     ]
     handled = {each.record.offset for each in verdicts if isinstance(each, Handled)}

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from dedup.retries.backoff import Backoff
+from dedup.rules.identity import Identity
 from dedup.rules.policies.decode import as_json
 from dedup.rules.policies.policies import Failed, Handled
 from dedup.rules.policies.results import Again, Dead, Done, Output, Retry
@@ -18,6 +19,7 @@ from outbox.envelope import (
     NOT_BEFORE,
     ORIGIN,
     ROUND,
+    SOURCE,
     WITHOUT_VALUE,
     Record,
 )
@@ -40,8 +42,8 @@ def _route(result: Done | Again | Retry | Dead, record: Record = RECORD) -> Outg
     return outgoing
 
 
-def envelope_identity(record: Record) -> tuple[str, int]:
-    return envelope.event_id(record), envelope.delivery(record).round
+def envelope_identity(record: Record) -> Identity:
+    return Identity(*envelope.identity(record), envelope.delivery(record).round)
 
 
 def test_a_record_goes_on_as_it_is() -> None:
@@ -49,15 +51,16 @@ def test_a_record_goes_on_as_it_is() -> None:
 
 
 def test_a_record_whose_handler_wants_no_output_goes_nowhere() -> None:
-    assert ROUTER.route(Handled(0, Done(())), RECORD, ("e1", 0), ()) == []
+    assert ROUTER.route(Handled(0, Done(())), RECORD, Identity("in", "e1"), ()) == []
 
 
 def test_a_failed_record_goes_to_the_retry_topic_with_what_it_went_through() -> None:
     sent = _route(Retry("no luck"))
 
-    wait = BACKOFF.wait(("e1", 0), attempt=1)
+    wait = BACKOFF.wait(Identity("in", "e1"), attempt=1)
     assert sent._replace(headers=[]) == Outgoing("retry", b"k", b'{"a":1}', [], 0, RECORD)
     assert sent.headers == [
+        (SOURCE, b"in"),
         *HEADERS,
         (ATTEMPT, b"2"),
         (ROUND, b"1"),
@@ -103,6 +106,7 @@ def test_the_last_failure_or_a_final_one_makes_a_dead_letter(result: Retry | Dea
     assert sent.topic == "dead"
     assert (sent.key, sent.value) == (b"k", b'{"a":1}')
     assert sent.headers == [
+        (SOURCE, b"in"),
         *HEADERS,
         (ATTEMPT, b"3"),
         (ROUND, b"5"),
@@ -120,7 +124,7 @@ def test_a_foreign_record_takes_its_id_along() -> None:
 
 def test_a_record_whose_attempts_cannot_be_read_is_a_dead_letter() -> None:
     record = RECORD._replace(headers=[(ID, b"e1"), (ATTEMPT, b"many")])
-    (sent,) = ROUTER.route(Failed(0, Retry("x")), record, ("in/3/44", 0), ())
+    (sent,) = ROUTER.route(Failed(0, Retry("x")), record, Identity("in", "in/3/44"), ())
 
     assert sent.topic == "dead"
     assert b"whole number" in (dict(sent.headers)[ERROR] or b"")
@@ -143,6 +147,7 @@ def test_what_a_topic_does_not_take_is_a_dead_letter_and_what_none_takes_one_wit
     assert (dead.topic, dead.key, dead.value) == ("dead", b"k", None)
     assert dict(dead.headers) == {
         ID: b"e1",
+        SOURCE: b"in",
         ATTEMPT: b"1",
         ROUND: b"0",
         FIRST_SEEN: str(NOW).encode(),
@@ -185,9 +190,9 @@ def test_the_type_of_an_event_chooses_among_the_topics_of_the_settings() -> None
         (b"k", b"2", [(envelope.TYPE, b"Paid")]),
     ]
 
-    (unchanged,) = router.route(Handled(0, Done()), RECORD, ("e1", 0), ())
-    (foreign,) = router.route(Handled(0, Done()), FOREIGN, ("in/3/44", 0), ())
-    made = router.route(Handled(0, Done(())), RECORD, ("e1", 0), outputs)
+    (unchanged,) = router.route(Handled(0, Done()), RECORD, Identity("in", "e1"), ())
+    (foreign,) = router.route(Handled(0, Done()), FOREIGN, Identity("in", "in/3/44"), ())
+    made = router.route(Handled(0, Done(())), RECORD, Identity("in", "e1"), outputs)
 
     assert (unchanged.topic, foreign.topic) == ("placed", "out")
     assert [each.topic for each in made] == ["placed", "out"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.rules.policies import decode
+from dedup.rules.identity import identity
 from outbox.envelope import ID, ORIGIN, ROUND, Pair, Record
 from spark_jobs.rows.records import Message, Messages, Records, Shipped, by_key, shipped
 
@@ -59,7 +59,7 @@ def test_an_identity_is_what_decoding_the_record_says(
         Record("in", 0, at, at, key, b"v", tuple(headers))
         for at, (key, headers) in enumerate(given)
     ]
-    identities = [decode.identity(each) for each in records]
+    identities = [identity(each) for each in records]
 
     numbers = list(range(len(records)))
     for rows in _rows(records):

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.rules.policies.decode import Undecodable, as_json, as_raw, fingerprint, identity
+from dedup.rules.policies.decode import Undecodable, as_json, as_raw, fingerprint
 from outbox.envelope import Record
 from outbox.errors import InvalidEvent
 from outbox.event import Event
@@ -54,21 +54,10 @@ def test_a_key_is_text_where_it_is_text() -> None:
     assert as_json(record(key=None)).key is None
 
 
-def test_identity_is_the_event_id_and_the_round() -> None:
-    headers = (("ce_id", b"e1"), ("dovecote_round", b"2"))
-    assert identity(record(headers=headers)) == ("e1", 2)
-    assert identity(record(headers=headers[:1])) == ("e1", 0)
-    assert identity(record()) == ("orders/3/17", 0)
-
-
 @pytest.mark.parametrize("header", [("dovecote_round", b"x"), ("ce_id", b"\xff")])
-def test_a_record_with_an_unreadable_identity_is_a_copy_of_nothing_and_does_not_decode(
-    header: tuple[str, bytes],
-) -> None:
-    poison = record(headers=(header,))
-    assert identity(poison) == ("orders/3/17", 0)
+def test_a_record_with_an_unreadable_identity_does_not_decode(header: tuple[str, bytes]) -> None:
     with pytest.raises(InvalidEvent, match=header[0]):
-        as_json(poison)
+        as_json(record(headers=(header,)))
 
 
 def test_a_fingerprint_tells_values_apart_and_nothing_else() -> None:

@@ -1,19 +1,22 @@
 """The memory of events over several batches."""
 
 import random
+from array import array
+from hashlib import blake2b
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dedup.rules.identity import Identity
 from dedup.rules.policies.memory import BadMemory, Memory, Seen, Stream
-from dedup.rules.policies.policies import Identity
 
 WITHIN = 100
 
 
-def _seen(id_: str, at: int, *, round_: int = 0, partition: int = 0) -> Seen:
-    return Seen((id_, round_), at, ("t", partition))
+def _seen(id_: str, at: int, *, round_: int = 0, partition: int = 0, source: str = "/s") -> Seen:
+    return Seen(Identity(source, id_, round_), at, ("t", partition))
 
 
 def _copies(*records: Seen, now: int = 0) -> list[bool]:
@@ -35,6 +38,30 @@ def test_a_later_round_is_no_copy() -> None:
         False,
         True,
     ]
+
+
+def test_two_sources_with_equal_ids_have_two_events() -> None:
+    records = [_seen("7", 0, source=source) for source in ("/studio", "/lms", "/lms")]
+    assert _copies(*records) == [False, False, True]
+
+
+def test_what_a_memory_without_sources_has_taken_is_known_until_it_is_forgotten() -> None:
+    marks = blake2b(b"0/7", digest_size=16).digest() + blake2b(b"1/8", digest_size=16).digest()
+    times = array("q", [1_000 << 16, 1_000 << 16]).tobytes()
+    old = msgpack.packb([1, [["t", 0, 1_000, 1_000]], marks, times])
+    memory = Memory.decode(WITHIN, old)
+    assert len(memory) == 2
+
+    found = list(memory.duplicates([_seen("7", 1_050), _seen("9", 1_060), _seen("8", 1_060)]))
+    assert found == [True, False, False]
+    memory = Memory.decode(WITHIN, memory.encode())
+    assert list(memory.duplicates([_seen("8", 1_060, round_=1), _seen("9", 1_070)])) == [
+        True,
+        True,
+    ]
+
+    assert list(memory.duplicates([_seen("7", 2_000)])) == [False]
+    assert len(memory) == 1
 
 
 def test_a_copy_in_another_partition_is_one_all_the_same() -> None:
@@ -74,7 +101,7 @@ def test_what_is_forgotten_takes_no_room() -> None:
 
 
 def test_bytes_that_are_no_memory_are_refused() -> None:
-    for data in (b"", b"\xc1", Memory(WITHIN).encode().replace(b"\x94\x01", b"\x94\x07")):
+    for data in (b"", b"\xc1", Memory(WITHIN).encode().replace(b"\x96\x02", b"\x96\x07")):
         with pytest.raises(BadMemory):
             Memory.decode(WITHIN, data)
 

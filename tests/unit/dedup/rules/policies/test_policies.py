@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dedup.rules.identity import Identity
 from dedup.rules.policies.policies import (
     OF_CONSUMERS,
     POLICIES,
@@ -75,9 +76,9 @@ class Calls:
         }
         return results[row.handler]
 
-    def identity(self, row: Row) -> tuple[str, int]:
+    def identity(self, row: Row) -> Identity:
         self.identified.append(row.place)
-        return row.id, row.round
+        return Identity("/s", row.id, row.round)
 
 
 def raise_for(what: str) -> None:
@@ -279,7 +280,7 @@ def test_a_handler_that_returns_no_result_has_failed(name: str, returned: object
         ["record"],
         matches=lambda _: True,
         handle=lambda _: returned,  # type: ignore[arg-type, return-value]  # the mistake in question
-        identity=lambda record: (record, 0),
+        identity=lambda record: Identity("/s", record),
     )
     assert isinstance(verdict, Failed)
     assert "not Done, Again, Skip, Retry or Dead" in verdict.result.error
@@ -294,7 +295,10 @@ def test_a_policy_does_not_outlive_the_wish_to_stop(name: str, stop: type[BaseEx
     with pytest.raises(stop):
         list(
             POLICIES[name](
-                ["record"], matches=lambda _: True, handle=handle, identity=lambda r: (r, 0)
+                ["record"],
+                matches=lambda _: True,
+                handle=handle,
+                identity=lambda r: Identity("/s", r),
             )
         )
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from dedup.rules.identity import Identity
 from dovecote.push.http.client import Client, Patience
 from dovecote.push.http.connection import SendFailed
 from dovecote.push.http.guard import Guard
@@ -282,7 +283,9 @@ def test_a_composed_request_comes_as_it_was_composed() -> None:
         form = Form(url=server.url, method="GET")
         from outbox.envelope import Record
 
-        request = Composer(form).request(Record("t", 0, 1, 0, None, b"a b&c", ()), "e1")
+        request = Composer(form).request(
+            Record("t", 0, 1, 0, None, b"a b&c", ()), Identity("/s", "e1")
+        )
         await client.send(request)
         assert server.heads[0].startswith(b"GET /hook?message=a%20b%26c HTTP/1.1\r\n")
         assert b"Content-Length" not in server.heads[0]

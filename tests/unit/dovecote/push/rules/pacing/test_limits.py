@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup.retries.backoff import Failure
+from dedup.rules.identity import Identity
 from dovecote.push.rules.pacing.breaker import Breaker
 from dovecote.push.rules.pacing.limits import Concurrency, Rate
 from dovecote.push.rules.pacing.patience import FixedWait, FullJitter
@@ -182,7 +183,7 @@ def test_a_wait_that_is_too_long_reserves_nothing() -> None:
 
 
 def failure(attempt: int, id_: str = "e1") -> Failure:
-    return Failure(identity=(id_, 0), attempt=attempt, seconds=0.0, error="x")
+    return Failure(identity=Identity("/s", id_), attempt=attempt, seconds=0.0, error="x")
 
 
 @given(st.integers(1, 2000), st.text(max_size=10))

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from dedup.rules.identity import Identity
 from dovecote.push.rules.sending.request import (
     Composer,
     Form,
@@ -26,6 +27,7 @@ from outbox import Event
 from outbox.envelope import Pair, Record, encode
 
 URL = "https://shop.example/hook?token=1"
+E, E1 = Identity("/shop", "e"), Identity("/shop", "e1")
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -59,7 +61,7 @@ EVENT = Event(
 
 
 def test_the_value_is_the_body_as_it_is() -> None:
-    request = Composer(Form(url=URL)).request(record(b"\x00\xff"), "e1")
+    request = Composer(Form(url=URL)).request(record(b"\x00\xff"), E1)
     assert request.body == b"\x00\xff"
     assert request.target == "/hook?token=1"
     assert dict(request.headers)["Content-Type"] == "text/plain; charset=UTF-8"
@@ -67,11 +69,11 @@ def test_the_value_is_the_body_as_it_is() -> None:
 
 def test_what_the_record_says_of_its_type_is_said_unless_the_subscription_says_another() -> None:
     typed = record(b"{}", ("content-type", b"application/json"))
-    assert dict(Composer(Form(url=URL)).request(typed, "e").headers)["Content-Type"] == (
+    assert dict(Composer(Form(url=URL)).request(typed, E).headers)["Content-Type"] == (
         "application/json"
     )
     own = Form(url=URL, headers={"content-type": "application/x-own"})
-    assert "Content-Type" not in dict(Composer(own).request(typed, "e").headers)
+    assert "Content-Type" not in dict(Composer(own).request(typed, E).headers)
     assert ("content-type", "application/x-own") in own.standing()
 
 
@@ -98,21 +100,21 @@ TEXT = "text/plain; charset=UTF-8"
 def test_a_value_that_is_json_is_sent_as_json_although_its_record_has_no_type(
     value: bytes | None, kind: str
 ) -> None:
-    request = Composer(Form(url=URL)).request(record(value), "e1")
+    request = Composer(Form(url=URL)).request(record(value), E1)
     assert dict(request.headers)["Content-Type"] == kind
     assert request.body == (value or b"")
 
 
 def test_json_is_sent_as_text_where_the_subscription_says_so() -> None:
     for form in (Form(url=URL, detect_json=False), Form(url=URL, charset="UTF-16")):
-        told = dict(Composer(form).request(record(b"{}"), "e1").headers)["Content-Type"]
+        told = dict(Composer(form).request(record(b"{}"), E1).headers)["Content-Type"]
         assert told == f"text/plain; charset={form.charset}"
 
 
 def test_a_binary_event_of_json_has_its_type_too() -> None:
     composer = Composer(Form(url=URL, format="cloudevents_binary"))
-    assert dict(composer.request(record(b"{}"), "e1").headers)["Content-Type"] == JSON
-    assert "Content-Type" not in dict(composer.request(record(b"x"), "e1").headers)
+    assert dict(composer.request(record(b"{}"), E1).headers)["Content-Type"] == JSON
+    assert "Content-Type" not in dict(composer.request(record(b"x"), E1).headers)
 
 
 def test_the_handler_of_fastapis_tutorial_takes_json_without_a_type() -> None:
@@ -123,7 +125,7 @@ def test_the_handler_of_fastapis_tutorial_takes_json_without_a_type() -> None:
         return item
 
     composer = Composer(Form(url="https://shop.example/items/"))
-    request = composer.request(record(b'{"name": "Foo", "price": 42.0}'), "e1")
+    request = composer.request(record(b'{"name": "Foo", "price": 42.0}'), E1)
     headers = [(name.lower().encode(), text.encode()) for name, text in request.headers]
     told: list[MutableMapping[str, Any]] = []
 
@@ -141,7 +143,7 @@ def test_the_handler_of_fastapis_tutorial_takes_json_without_a_type() -> None:
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "TRACE"])
 def test_a_method_without_body_has_the_value_as_a_parameter(method: str) -> None:
     form = Form(url=URL, method=method, query_param_key="mes sage")
-    request = Composer(form).request(record('{"a": "ä&="}'.encode()), "e1")
+    request = Composer(form).request(record('{"a": "ä&="}'.encode()), E1)
     assert request.body == b""
     assert parse_qs(urlsplit(request.target).query) == {
         "token": ["1"],
@@ -152,12 +154,12 @@ def test_a_method_without_body_has_the_value_as_a_parameter(method: str) -> None
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 def test_other_methods_have_a_body(method: str) -> None:
-    assert Composer(Form(url=URL, method=method)).request(record(b"x"), "e").body == b"x"
+    assert Composer(Form(url=URL, method=method)).request(record(b"x"), E).body == b"x"
 
 
 def test_the_metadata_of_the_original_is_told_when_asked_for() -> None:
     form = Form(url=URL, metadata=Metadata("main", "id_group"))
-    told = {**dict(form.standing()), **dict(Composer(form).request(record(), "e").headers)}
+    told = {**dict(form.standing()), **dict(Composer(form).request(record(), E).headers)}
     assert (
         told
         | {
@@ -171,12 +173,12 @@ def test_the_metadata_of_the_original_is_told_when_asked_for() -> None:
         }
         == told
     )
-    without = Composer(form).request(record(key=None), "e")
+    without = Composer(form).request(record(key=None), E)
     assert "QOH-Message-Key" not in dict(without.headers)
 
 
 def test_binary_cloudevents_have_attributes_as_headers_and_no_datacontenttype() -> None:
-    request = Composer(Form(url=URL, format="cloudevents_binary")).request(of(EVENT), "e1")
+    request = Composer(Form(url=URL, format="cloudevents_binary")).request(of(EVENT), E1)
     told = dict(request.headers)
     assert told["ce-id"] == "e1"
     assert told["ce-type"] == "shop.Placed"
@@ -190,7 +192,7 @@ def test_binary_cloudevents_have_attributes_as_headers_and_no_datacontenttype() 
 
 
 def test_structured_cloudevents_are_one_document() -> None:
-    request = Composer(Form(url=URL, format="cloudevents_structured")).request(of(EVENT), "e1")
+    request = Composer(Form(url=URL, format="cloudevents_structured")).request(of(EVENT), E1)
     document = json.loads(request.body)
     assert dict(request.headers)["Content-Type"].startswith("application/cloudevents+json")
     assert document["data"] == {"n": 1}
@@ -212,22 +214,22 @@ def test_data_that_is_no_json_is_text_or_base64(
 ) -> None:
     headers = [] if kind is None else [("content-type", kind)]
     composer = Composer(Form(url=URL, format="cloudevents_structured"))
-    document = json.loads(composer.request(record(value, *headers), "e").body)
+    document = json.loads(composer.request(record(value, *headers), E).body)
     assert document[member] == data
     assert ("data" in document) != ("data_base64" in document)
 
 
 def test_a_tombstone_has_no_data_and_an_empty_body() -> None:
     composer = Composer(Form(url=URL, format="cloudevents_structured"))
-    document = json.loads(composer.request(record(None), "e").body)
+    document = json.loads(composer.request(record(None), E).body)
     assert "data" not in document
     assert "data_base64" not in document
-    assert Composer(Form(url=URL)).request(record(None), "e").body == b""
+    assert Composer(Form(url=URL)).request(record(None), E).body == b""
 
 
 def test_a_foreign_record_is_an_event_all_the_same() -> None:
     composer = Composer(Form(url=URL, format="cloudevents_binary"))
-    told = dict(composer.request(record(b"x"), "orders/3/42").headers)
+    told = dict(composer.request(record(b"x"), Identity("orders", "orders/3/42")).headers)
     assert (told["ce-id"], told["ce-type"]) == ("orders/3/42", "kafka.record")
     assert told["ce-time"] == "2023-11-14T22:13:20.000000Z"
 
@@ -236,7 +238,7 @@ def test_long_attributes_are_not_remembered() -> None:
     composer = Composer(Form(url=URL, format="cloudevents_binary"))
     for number in range(200):
         subject = b"%06d" % number * 20_000
-        told = composer.request(record(b"[1]", ("ce_subject", subject)), "e").headers
+        told = composer.request(record(b"[1]", ("ce_subject", subject)), E).headers
         assert dict(told)["ce-subject"].encode() == subject
         if number == 99:
             tracemalloc.start()
@@ -247,7 +249,7 @@ def test_long_attributes_are_not_remembered() -> None:
 
 def test_a_trace_goes_on_with_what_others_keep_in_it() -> None:
     headers = (("traceparent", TRACE.encode()), ("tracestate", b"a=1,b=2"), ("other", b"x"))
-    told = dict(Composer(Form(url=URL)).request(record(b"[1]", *headers), "e").headers)
+    told = dict(Composer(Form(url=URL)).request(record(b"[1]", *headers), E).headers)
     assert (told["traceparent"], told["tracestate"]) == (TRACE, "a=1,b=2")
     assert "other" not in told
 
@@ -255,16 +257,16 @@ def test_a_trace_goes_on_with_what_others_keep_in_it() -> None:
 def test_no_header_of_a_record_takes_the_place_of_its_value() -> None:
     composer = Composer(Form(url=URL, format="cloudevents_structured"))
     headers = (("ce_id", b"e"), ("ce_type", b"t"), ("ce_source", b"s"), ("ce_data", b"forged"))
-    body = composer.request(record(b"[1]", *headers), "e").body
+    body = composer.request(record(b"[1]", *headers), E).body
     assert b"forged" not in body
     assert json.loads(body)["data"] == [1]
 
 
 def test_text_goes_out_in_the_charset_that_is_asked_for_or_not_at_all() -> None:
     composer = Composer(Form(url=URL, charset="iso-8859-1"))
-    assert composer.request(record("ä".encode()), "e").body == b"\xe4"
+    assert composer.request(record("ä".encode()), E).body == b"\xe4"
     with pytest.raises(Unsendable, match="iso-8859-1"):
-        composer.request(record("€".encode()), "e")
+        composer.request(record("€".encode()), E)
 
 
 @given(st.text(max_size=30), st.text(max_size=30), st.binary(max_size=20))
@@ -277,7 +279,7 @@ def test_nothing_in_a_record_can_begin_another_header(id_: str, type_: str, key:
         url=URL, format="cloudevents_binary", metadata=Metadata("b", "c"), query_param_key=id_
     )
     try:
-        request = Composer(form).request(record(b"x", header, key=key), id_)
+        request = Composer(form).request(record(b"x", header, key=key), Identity("/s", id_))
     except UnicodeEncodeError:
         return  # an id with half a character is no text
     for name, value in [*request.headers, ("webhook-id", request.id)]:
@@ -290,7 +292,24 @@ def test_header_values_are_encoded_as_cloudevents_says() -> None:
     assert encoded("Euro € 😀 %") == "Euro%20%E2%82%AC%20%F0%9F%98%80%20%25"
     assert encoded('a"b') == "a%22b"
     assert encoded("/shop?x=1&y=~") == "/shop?x=1&y=~"
-    assert webhook_id("orders.v1/0/7") == "orders%2Ev1/0/7"
+    assert encoded("orders.v1/0/7") == "orders.v1/0/7"
+
+
+def test_events_of_two_sources_with_one_id_have_two_webhook_ids() -> None:
+    """Names of the parts are told apart, and a dot would end the id in the signed text."""
+    known = [
+        Identity("/studio", "7"),
+        Identity("/lms", "7"),
+        Identity("lms", "7@/"),
+        Identity("@lms", "7"),
+        Identity("%40lms", "7"),
+        Identity("orders.v1", "7"),
+    ]
+    made = [webhook_id(each) for each in known]
+    assert len(set(made)) == len(known)
+    assert made[:2] == ["7@/studio", "7@/lms"]
+    assert made[-1] == "7@orders%2Ev1"
+    assert webhook_id(Identity("/lms", "7", 3)) == "7@/lms"
 
 
 @pytest.mark.parametrize(
