@@ -75,6 +75,7 @@ WORK = Work(
         "grace": "5s",
         "aggregate": "list",
         "field": "id",
+        "close_after": "off",  # Kafka Streams has no such clock
         "max_lag": "off",
     },
     topics=("bench-clicks",),

@@ -335,9 +335,11 @@ _PLAINLY = {
 }
 """Plain words for errors that pydantic words in its own way."""
 
-# pydantic reports it for a default that depends on another setting, if that one is wrong; it
-# reports the cause as well.
-_CONSEQUENCE = "default_factory_not_called"
+CONSEQUENCE = "default_factory_not_called"
+"""
+pydantic's error for a default that depends on another setting, which is wrong; it reports the
+cause as well.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,7 +423,7 @@ def _points(value: object) -> bool:
 def _explain(origin: str, error: ValidationError, given: _Given) -> str:
     lines = []
     for found in error.errors(include_url=False, include_input=False):
-        if found["type"] == _CONSEQUENCE:
+        if found["type"] == CONSEQUENCE:
             continue
         what = _PLAINLY.get(found["type"], found["msg"].removeprefix("Value error, "))
         where = ".".join(str(part) for part in found["loc"])

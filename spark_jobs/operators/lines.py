@@ -10,6 +10,7 @@ from outbox.envelope import Record
 from spark_jobs.operators.reading import OperatorSettings, key_of
 from spark_jobs.operators.settings import WindowedSettings
 from spark_jobs.operators.step import (
+    Ahead,
     Failed,
     Input,
     Late,
@@ -33,9 +34,10 @@ def line(output: Output, now: int, settings: OperatorSettings) -> dict[str, Any]
             return head | {"value": result(output, settings), "sides": sides}
         case Made() | Released(Record()):
             return _made(output, now) if isinstance(output, Made) else _released(output.value, now)
-        case Late(record, reason, close_time):
+        case Late(record, reason) | Ahead(record, reason):
             head = _about(record, "late", now, settings)
             head |= {"timestamp": record.time, "value": _value(record), "reason": reason}
+            close_time = output.close_time if isinstance(output, Late) else None
             return head if close_time is None else head | {"close_time": close_time}
         case Failed(record, reason):
             return _about(record, "error", now, settings) | {"reason": reason}

@@ -11,6 +11,8 @@ from dedup.replay.trace import to_json
 from outbox import envelope
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
+from outbox.timestamps import END_OF_TIME, time_of
+from outbox.timestamps import milliseconds as of_record
 from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.sessions import aggregates
 from spark_jobs.operators.settings import (
@@ -20,7 +22,7 @@ from spark_jobs.operators.settings import (
     WindowedSettings,
     milliseconds,
 )
-from spark_jobs.operators.step import Failed, Input
+from spark_jobs.operators.step import Ahead, Failed, Input
 
 Read: TypeAlias = Callable[[Record, Any], Input | Failed]
 """Makes an operator's input of a record; the second argument comes back with it."""
@@ -74,6 +76,41 @@ def max_lag(settings: OperatorSettings) -> int | None:
     if isinstance(settings, WindowedSettings) and settings.max_lag is not None:
         return milliseconds(settings.max_lag)
     return None
+
+
+def max_ahead(settings: OperatorSettings) -> int | None:
+    """Return how far ahead of the wall clock a record may be; None: as far as it likes."""
+    if isinstance(settings, AggregationSettings):
+        return settings.step.max_ahead
+    return None if settings.max_ahead is None else milliseconds(settings.max_ahead)
+
+
+def believable(inputs: list[Input], now: int, most: int | None, ahead: list[Ahead]) -> list[Input]:
+    """
+    Return the records that are at most `most` ahead of `now`; the others go into `ahead`.
+
+    A clock that is wrong must not move the time of its key, or of all keys. With `now` 0, as in a
+    trace that does not say it, nothing is known to be ahead.
+    """
+    if most is None or not now:
+        return inputs
+    limit = now + most
+    found = [each for each in inputs if each[1] <= limit]
+    if len(found) < len(inputs):
+        ahead += [Ahead(each, _ahead(each.time, now, most)) for each in inputs if each[1] > limit]
+    return found
+
+
+def _ahead(time: int, now: int, most: int) -> str:
+    return (
+        f"its time, {_shown(time)}, is ahead of the clock, {_shown(now)}, by more than max_ahead "
+        f"({most} ms)"
+    )
+
+
+def _shown(time: int) -> str:
+    found = time_of(time) if time < END_OF_TIME else None
+    return f"{time} ms" if found is None else found.isoformat(timespec="seconds")
 
 
 def key_of(text: bytes, settings: WindowedSettings) -> str | list[Any]:
@@ -131,7 +168,9 @@ class _Windowed:
                 if keys is not None:
                     key = keys.of(value)  # noqa: PLW2901  # like the record's own
                 if key is not None:
-                    if event_time is not None:
+                    if not 0 <= time < END_OF_TIME:
+                        time = _written(value, event_time, time)  # noqa: PLW2901  # likewise
+                    elif event_time is not None:
                         time = _time(value, event_time, time)  # noqa: PLW2901  # likewise
                     field = field_of(topic, every)
                     if field is not None and parses:
@@ -145,12 +184,20 @@ class _Windowed:
 
 
 def _whole(
-    records: Iterable[Sequence[Any]], rows: Iterable[Any], _failed: list[Failed]
+    records: Iterable[Sequence[Any]], rows: Iterable[Any], failed: list[Failed]
 ) -> Iterator[Input]:
     new = tuple.__new__
     for fields, row in zip(records, rows, strict=False):
         record = new(Record, fields)
         topic, partition, offset, time, key, raw, _ = record
+        if not 0 <= time < END_OF_TIME:
+            try:
+                time = _written(None, None, time)
+            except Unreadable as error:
+                unread = Input(key, 0, record, topic, partition, offset, raw, row)
+                failed.append(Failed(unread, str(error)))
+                continue
+            record = record._replace(timestamp=time)
         yield new(Input, (key, time, record, topic, partition, offset, raw, row))
 
 
@@ -206,6 +253,17 @@ class _Keys:
         # The same bytes for text, in a tenth of the time.
         made = self._known[self._pick(value)] = text_to_json(fields)
         return made
+
+
+def _written(value: Any, name: str | None, time: int) -> int:  # noqa: ANN401  # JSON
+    """Return the event time of a record whose timestamp is not in milliseconds."""
+    found = of_record(time)
+    if name is not None:
+        return _time(value, name, -1 if found is None else found)
+    if found is None:
+        msg = f"its timestamp, {time}, is not a time since 1970"
+        raise Unreadable(msg)
+    return found
 
 
 def _time(value: Any, name: str, otherwise: int) -> int:  # noqa: ANN401  # JSON

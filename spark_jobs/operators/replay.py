@@ -9,8 +9,14 @@ from dedup.replay.replay import Kind, Line
 from dedup.replay.trace import Traced
 from spark_jobs.operators.aggregation.settings import AggregationSettings, load_step
 from spark_jobs.operators.lines import line
-from spark_jobs.operators.reading import OperatorSettings, max_lag, reader
-from spark_jobs.operators.step import NEVER, Failed
+from spark_jobs.operators.reading import (
+    OperatorSettings,
+    believable,
+    max_ahead,
+    max_lag,
+    reader,
+)
+from spark_jobs.operators.step import NEVER, Ahead, Failed
 from spark_jobs.operators.table import TABLE, operator
 
 
@@ -25,6 +31,7 @@ class TracedOperator:
         self._now = 0
         lag = max_lag(settings)
         self._max_lag = NEVER if lag is None else lag
+        self._max_ahead = max_ahead(settings)
 
     def record(self, record: Traced, now: int) -> Iterator[Line]:
         """
@@ -40,8 +47,13 @@ class TracedOperator:
         if isinstance(read, Failed):
             yield from self._step([], now, behind=behind_from < now)
             yield line(read, now, self._settings)
-        else:
-            yield from self._step([read], now, behind=behind_from < now)
+            return
+        ahead: list[Ahead] = []
+        yield from self._step(
+            believable([read], now, self._max_ahead, ahead), now, behind=behind_from < now
+        )
+        for each in ahead:
+            yield line(each, now, self._settings)
 
     def advance(self, now: int) -> Iterator[Line]:
         """Do what is due; nothing was read, so the source does not lag."""

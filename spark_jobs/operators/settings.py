@@ -68,8 +68,21 @@ class WindowedSettings(_TypedSettings):
     max_lag: OptionalDuration = timedelta(minutes=5)
     """A record older than this when it is read means that the source lags; `off`: never."""
 
+    max_ahead: OptionalDuration = timedelta(hours=1)
+    """
+    A record whose event time is further ahead of the wall clock moves no time: it goes to the late
+    topic, or without one to the dead letters; `off`: never.
+    """
+
     forget_after: OptionalDuration = timedelta(hours=24)
     """A key with nothing open is forgotten this long after its last record; `off`: never."""
+
+
+def _open_for(found: dict[str, Any]) -> timedelta:
+    # A refused field is missing here, and then the default does not matter.
+    none = timedelta(0)
+    longest = found.get("within") or found.get("gap") or none
+    return longest + found.get("grace", none)  # type: ignore[no-any-return]  # both are durations
 
 
 class SessionsSettings(WindowedSettings):
@@ -80,8 +93,11 @@ class SessionsSettings(WindowedSettings):
     gap: Duration
     """The longest time between two neighbours in one session."""
 
-    close_after: OptionalDuration = None
-    """Wall clock time since the key's last record after which its sessions close; `off`: never."""
+    close_after: OptionalDuration = Field(default_factory=_open_for)
+    """
+    Wall clock time since the key's last record after which its sessions close; default: `gap` +
+    `grace`; `off`: never.
+    """
 
     emit: Literal["final", "update"] = "final"
     """Output only final results, or every change as well."""
@@ -108,12 +124,6 @@ class SideSettings(Settings):
 
     field: str | None = None
     """The field of the value that goes into the result; absent: the whole value."""
-
-
-def _open_for(found: dict[str, Any]) -> timedelta:
-    # A refused field is missing here, and then the default does not matter.
-    none = timedelta(0)
-    return found.get("within", none) + found.get("grace", none)  # type: ignore[no-any-return]  # both are durations
 
 
 class PairingSettings(WindowedSettings):
@@ -155,3 +165,9 @@ class DelaySettings(_TypedSettings):
     """`type = "delay"`: a record goes on when its `dovecote_not_before` has come."""
 
     type: Literal["delay"] = "delay"
+
+    max_ahead: OptionalDuration = timedelta(days=366)
+    """
+    A record that would have to wait longer goes to the late topic, or without one to the dead
+    letters; `off`: never.
+    """

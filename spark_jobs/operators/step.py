@@ -3,7 +3,8 @@ The interface of every operator: records in, outputs out, and when to look again
 
 An operator has one method, `step(state, records, now, behind=…)`. It has no clock and no thread
 and only computes, so the same steps give the same outputs. A state may be used only once: go on
-with the one that comes out. `now` never goes back.
+with the one that comes out. If `now` goes back, the clock was wrong before: no moment that a state
+keeps stays later than `now`, and no stream time stays where only that clock let it come.
 """
 
 from collections.abc import Sequence
@@ -106,6 +107,13 @@ class Late(NamedTuple):
     """Sessions of its key that end before this moment are closed."""
 
 
+class Ahead(NamedTuple):
+    """A record whose time is so far ahead of the wall clock that it must be wrong."""
+
+    record: Input
+    reason: str
+
+
 class Skipped(NamedTuple):
     """A record that changes nothing."""
 
@@ -123,7 +131,7 @@ class Failed(NamedTuple):
     reason: str
 
 
-Output: TypeAlias = Session | Paired | Released | Made | Late | Skipped | Failed
+Output: TypeAlias = Session | Paired | Released | Made | Late | Ahead | Skipped | Failed
 
 
 class StepResult(NamedTuple, Generic[S]):
@@ -151,6 +159,11 @@ class Operator(Protocol[S]):
         `behind`: the source has old records waiting, so a missing record may just not have been
         read yet. The wall clock closes nothing until that is over.
         """
+
+
+def believed(clock: int, now: int, max_ahead: int) -> int:
+    """Return a stream time after the wall clock has gone back to `now`."""
+    return now if clock > now + max_ahead else clock
 
 
 def skipped(record: Input, reason: str) -> Skipped:

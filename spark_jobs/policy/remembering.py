@@ -119,7 +119,7 @@ class Remembering(StatefulProcessor):
         frames = list(rows)
         packed = [packet for frame in frames for packet in frame["packet"]]
         now = int(frames[0][NOW].iloc[0])
-        found = packets.unpack(packed, recent=0, by_offset=True, with_headers=False)
+        found = packets.unpack(packed, recent=0, ahead=now, by_offset=True, with_headers=False)
         yield self._passed(key[0], found, now)
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from typing import TypeAlias
 from dedup.retries import copies
 from dedup.retries.backoff import Backoff
 from dedup.retries.fate import DeadLetter, Later, decide
+from dedup.rules.policies import decode
 from dedup.rules.policies.policies import Failed, Handled, Identity, R
 from dedup.rules.policies.results import Again, Dead, Done, Keep, Output, Retry
 from outbox import envelope
@@ -87,11 +88,14 @@ class Router:
         """
         Return the dead letter that replaces a record which its topic can never take.
 
-        It lacks the value and headers that made the record unwritable; its origin says where they
-        are.
+        It is the record that was read. If its own topic refuses that, it lacks the value and the
+        headers; its origin says where they are.
         """
-        origin = outgoing.origin
-        copy = copies.emptied(origin, now=self.now, error=error)
+        origin, error = outgoing.origin, f"{outgoing.topic} refuses it: {error}"
+        if outgoing.topic == self.topics.dead_letter:
+            copy = copies.emptied(origin, now=self.now, error=error)
+        else:
+            copy = copies.dead(origin, decode.identity(origin), now=self.now, error=error)
         return Outgoing(self.topics.dead_letter, *copy, 0, origin)
 
 

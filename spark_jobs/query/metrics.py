@@ -48,6 +48,10 @@ class Metrics:
         self._expired = self._counter(
             "expired_total", "Offsets that topics had deleted before they were read."
         )
+        self._restamped = self._counter(
+            "restamped_total",
+            "Records that got the time of writing, because their topic refuses their own.",
+        )
         self._seconds = Histogram(
             "dovecote_spark_batch_seconds",
             "From the trigger of a batch to its end, without what it only waited.",
@@ -111,6 +115,7 @@ class Metrics:
         self._replayed.labels(query).inc(line.replayed)
         self._misplaced.labels(query).inc(line.misplaced)
         self._expired.labels(query).inc(line.expired)
+        self._restamped.labels(query).inc(line.restamped)
         self._seconds.labels(query).observe(line.seconds)
         self._last_seconds.labels(query).set(line.seconds)
         self._lag_seconds.labels(query).set(line.lag_seconds)

@@ -51,6 +51,8 @@ class BatchLine:
     """Records that lay in a partition where Kafka's partitioner does not put their key."""
     expired: int = 0
     """Offsets that the topics had deleted before they were read."""
+    restamped: int = 0
+    """Records that got the time of writing, because their topic refuses their own."""
     keys: int = 0
     """For a stateful job: in the buckets that the batch touched."""
     open: int = 0
@@ -69,6 +71,7 @@ class BatchLine:
         )
         odd = f" | misplaced {self.misplaced}" if self.misplaced else ""
         odd += f" | expired {self.expired}" if self.expired else ""
+        odd += f" | restamped {self.restamped}" if self.restamped else ""
         return (
             f"batch {self.batch}: {self.rows} rows | handled {self.handled} | skipped: {skipped} "
             f"| retried {self.retried} | dead {self.dead} | {self.seconds:.2f} s, "
@@ -118,6 +121,7 @@ def line(query: str, progress: Mapping[str, Any], done: Summary, *, now: int) ->
         lag_seconds=round(max(0, now - done.newest) / 1000, 3) if behind and done.newest else 0.0,
         misplaced=done.misplaced,
         expired=done.expired,
+        restamped=counts.restamped,
         keys=sum(keys),
         open=sum(opened),
         state_bytes=sum(sizes),

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from dovecote.process.logs import one_line
 from outbox.errors import BadSettings
-from spark_jobs.query.settings import SparkSettings
+from spark_jobs.query.settings import FORCED, SparkSettings, refusal
 
 _LOCAL_CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -78,11 +78,8 @@ def configuration(settings: SparkSettings, *, master: str | None) -> dict[str, s
         ours = [option for option, kind in _JAVA_OPTIONS.items() if not kind.search(given)]
         conf[_JAVA_DEFAULTS] = " ".join([conf.get(_JAVA_DEFAULTS, ""), *ours]).strip()
     # When a batch is run again, the same rows must meet in the same shuffle partition.
-    conf |= {
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
-    }
-    return conf
+    conf["spark.sql.shuffle.partitions"] = str(settings.shuffle_partitions)
+    return conf | {name: value for name, (value, _) in FORCED.items()}
 
 
 def _local() -> dict[str, str]:
@@ -109,7 +106,7 @@ def open_session(conf: Mapping[str, str]) -> SparkSession:
     Return a session with `conf`, which overrides what spark-submit says.
 
     Raises:
-        BadSettings: speculation is on.
+        BadSettings: the cluster's own configuration has something with which no job runs.
     """
     # Workers must run on this very Python, because another one may lack our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -120,8 +117,9 @@ def open_session(conf: Mapping[str, str]) -> SparkSession:
     for name, value in conf.items():
         builder = builder.config(name, value)
     spark: SparkSession = builder.getOrCreate()
-    if spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
-        msg = "spark.speculation is on: a second copy of a task would handle its records twice"
+    if (problem := refusal(dict(spark.sparkContext.getConf().getAll()))) is not None:
+        close_session(spark)
+        msg = f"{problem}. It is set where Spark is (spark-defaults.conf, or spark-submit --conf)"
         raise BadSettings(msg)
     return spark
 

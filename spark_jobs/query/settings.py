@@ -1,5 +1,6 @@
 """Settings of `dovecote spark dedup`: one TOML file, one query."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Literal, Self, TypeAlias
 
@@ -27,12 +28,57 @@ PREFIX = "DOVECOTE_SPARK"
 Grouping: TypeAlias = Literal["auto", "partitions", "shuffle"]
 _Offset: TypeAlias = Annotated[int, Field(ge=-2)]
 
-_CONF_FIXED = {
+_ADDRESSES = (
+    "it limits the addresses of Python processes and not their memory. Threads and libraries "
+    "reserve many more addresses than they use, so it ends them. Leave it out, and raise "
+    "spark.executor.memoryOverhead to give Python memory"
+)
+
+FORCED: Mapping[str, tuple[str, str]] = {
+    "spark.sql.adaptive.enabled": ("false", "it changes shuffle partitions from batch to batch"),
+    "spark.sql.streaming.noDataMicroBatches.enabled": (
+        "true",
+        "without such batches no clock closes anything",
+    ),
+    "spark.sql.streaming.noDataProgressEventInterval": (
+        "10000",
+        "`/readyz` must hear that a job is idle",
+    ),
+    "spark.sql.streaming.stopTimeout": (
+        "0",
+        "a job ends after its batch, however long that takes",
+    ),
+    "spark.python.worker.killOnIdleTimeout": ("false", "it would end a slow handler"),
+    "spark.sql.execution.pyspark.udf.killOnIdleTimeout": ("false", "the same"),
+    "spark.sql.execution.pyspark.udf.hideTraceback.enabled": (
+        "false",
+        "it hides why a job ended",
+    ),
+    "spark.sql.execution.arrow.useLargeVarTypes": ("false", "rows have Arrow's usual types"),
+    "spark.sql.execution.arrow.pyspark.validateSchema.enabled": ("false", "the same"),
+    "spark.sql.execution.pyspark.binaryAsBytes": ("true", "rows have bytes"),
+}
+"""Configuration of Spark that has one value in every job, whatever the cluster says; and why."""
+
+REFUSED: Mapping[str, str] = {
     "spark.speculation": "a second copy of a task would handle its records twice",
-    "spark.sql.adaptive.enabled": "it changes shuffle partitions from batch to batch",
+    "spark.executor.pyspark.memory": _ADDRESSES,
+    "spark.sql.planner.pythonExecution.memory": _ADDRESSES,
+}
+"""Configuration with which no job runs, unless it is `false`, wherever it comes from; and why."""
+
+_ELSEWHERE = {
     "spark.sql.streaming.checkpointLocation": "set `spark.checkpoint` instead",
     "spark.master": "set `spark.master` in its own field",
 }
+
+
+def refusal(conf: Mapping[str, str]) -> str | None:
+    """Return why no job runs with this configuration of Spark, or None."""
+    for name, reason in REFUSED.items():
+        if (value := conf.get(name, "false")).lower() != "false":
+            return f"{name} is {value}: {reason}"
+    return None
 
 
 def _can_match(entries: tuple[str, ...]) -> tuple[str, ...]:
@@ -163,10 +209,16 @@ class SparkSettings(Settings):
     @field_validator("conf")
     @classmethod
     def _leave_guarantees_alone(cls, conf: dict[str, str]) -> dict[str, str]:
-        for name, reason in _CONF_FIXED.items():
-            if name in conf and conf[name].lower() != "false":
+        for name, reason in _ELSEWHERE.items():
+            if name in conf:
                 msg = f"{name} cannot be set: {reason}"
                 raise ValueError(msg)
+        for name, (value, reason) in FORCED.items():
+            if conf.get(name, value).lower() != value:
+                msg = f"{name} must be {value}: {reason}"
+                raise ValueError(msg)
+        if (problem := refusal(conf)) is not None:
+            raise ValueError(problem)
         return conf
 
     def pause(self) -> timedelta:

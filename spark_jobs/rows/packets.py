@@ -3,12 +3,11 @@ Pack what one task reads by bucket before the shuffle, and unpack it after it.
 
 A packet has everything that one task has read for one bucket, as columns of bytes and integers. So
 a few large rows are shuffled instead of many small ones, and no record becomes an object of the
-JVM or of Pandas on the way. A short packet has the time of the newest record in the input
-partition that lags most, if that may mean that the source lags.
+JVM or of Pandas on the way. A short packet has the gaps between the times of the records that a
+task has read, if one of them may mean that the source lags.
 """
 
 import marshal
-import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,12 +20,17 @@ import pyarrow as pa
 
 from outbox.envelope import Record
 from outbox.kafka import headers_of
+from outbox.timestamps import END_OF_TIME
 from spark_jobs.rows.records import PLAIN, Message, blocks, packed, unpacked
 
 SCHEMA = "bucket int, packet binary"
 BUCKET = "bucket"
-_TIME = struct.Struct(">q")
+_MOST_GAPS = 1_000
+_LATEST = 2**63 - 1
 _PACKET = pa.schema([(BUCKET, pa.int32()), ("packet", pa.binary())])
+
+_Gap: TypeAlias = tuple[int, int]
+"""The times of two records between which a partition has none."""
 
 Read: TypeAlias = tuple[tuple[str, int, int, int], list[Message], int]
 """A range that was read: its place, its records, and how many offsets had been deleted."""
@@ -56,24 +60,33 @@ class Pack:
     bucketing: Bucketing
     max_lag: int | None = None
     """In milliseconds; None: the source never lags."""
+    max_ahead: int | None = None
+    """How far ahead of the clock a record may be, in milliseconds; None: as far as it likes."""
+    wakes: bool = False
+    """The first batch of a run steps all buckets."""
 
-    def __call__(self, found: Iterable[Read]) -> Iterator[pa.RecordBatch]:
-        """Yield one batch of packets, if anything was read; the lists of `found` are emptied."""
+    def __call__(self, found: Iterable[Read], *, wakes: bool = False) -> Iterator[pa.RecordBatch]:
+        """
+        Yield one batch of packets, if anything was read; the lists of `found` are emptied.
+
+        `wakes`: every bucket gets a packet, even if nothing was read.
+        """
         chunks: dict[int, list[_Chunk]] = {}
-        newest: list[int] = []
+        gaps: list[_Gap] = []
         for (topic, partition, _, _), messages, expired in found:
             if not messages and not expired:
                 continue
             if messages and self.max_lag is not None:
-                newest.append(max(each.timestamp()[1] for each in messages))
+                gaps += self._gaps(messages)
             gone = expired  # told once, by any of the buckets
             for number, columns in self._parts(partition, messages).items():
                 chunk = _chunk(topic, partition, gone, columns)
                 chunks.setdefault(self.buckets[number], []).append(chunk)
                 gone = 0
         packets = [(bucket, marshal.dumps(of, PLAIN)) for bucket, of in chunks.items()]
-        if newest and self._may_lag(least := min(newest)):
-            packets += [(bucket, _TIME.pack(least)) for bucket in self.buckets]
+        if gaps or wakes:
+            told = marshal.dumps((wakes, gaps), PLAIN)
+            packets += [(bucket, told) for bucket in self.buckets]
         if packets:
             names, data = zip(*packets, strict=True)
             arrays = [pa.array(names, pa.int32()), pa.array(data, pa.binary())]
@@ -95,16 +108,46 @@ class Pack:
                     _extend(parts.setdefault(number, _columns()), share)
         return parts or {0: _columns()}
 
-    def _may_lag(self, newest: int) -> bool:
+    def _gaps(self, messages: Sequence[Message]) -> list[_Gap]:
         """
-        Return whether the partition that lags most may mean that the source does.
+        Return the gaps in a partition's times at which the source may lag: see `_lags`.
 
-        That is decided by the clock of the batch, which is the same when the batch is run again.
-        The clock is not known here. This machine's clock is naturally later, and half of `max_lag`
-        is a margin for machines whose clocks differ.
+        The clock of the batch decides that, which is the same when the batch is run again. It is
+        not known here. This machine's clock is naturally later, and half of `max_lag` is a margin
+        for machines whose clocks differ.
         """
-        now = time.time_ns() // 1_000_000
-        return self.max_lag is not None and newest < now - self.max_lag // 2
+        lag = self.max_lag or 0
+        times = np.unique(
+            _milliseconds(np.array([each.timestamp()[1] for each in messages], "<i8"))
+        )
+        times = times[times >= 0]
+        if not times.size:
+            return []
+        found: list[_Gap] = []
+        if self.max_ahead is not None:
+            ends = np.flatnonzero(np.diff(times) > lag + self.max_ahead)[-_MOST_GAPS:]
+            found = [(int(times[each]), int(times[each + 1])) for each in ends]
+        newest = int(times[-1])
+        if newest < time.time_ns() // 1_000_000 - lag // 2:
+            found.append((newest, _LATEST))
+        return found
+
+
+def _lags(gaps: Iterable[_Gap], recent: int, ahead: int) -> bool:
+    """
+    Return whether all records of a partition are older than `recent`.
+
+    A record later than `ahead` does not count: its clock was wrong, and it says nothing.
+    """
+    return any(before < recent and after > ahead for before, after in gaps)
+
+
+def _milliseconds(times: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+    """Return `times` as `outbox.timestamps.milliseconds` does, with -1 where it says None."""
+    if not times.size or (times.min() >= 0 and times.max() < END_OF_TIME):
+        return times
+    found = np.where(times < END_OF_TIME, times, times // 1_000)
+    return np.maximum(-1, np.where(times < END_OF_TIME * 1_000, found, times // 1_000_000))
 
 
 def _columns() -> _Columns:
@@ -133,8 +176,10 @@ class BucketRows:
     columns: Sequence[Sequence[Any]] = ((),) * len(Record._fields)
     """One for each field of a record. Headers may be packed: `whole` unpacks those of one row."""
     newest: int = 0
-    """The greatest timestamp."""
+    """The latest time of a record that is not ahead of the clock."""
     is_behind: bool = False
+    is_woken: bool = False
+    """It is to be stepped even without rows."""
     expired: int = 0
     """How many offsets had been deleted before they were read."""
     size: int = 0
@@ -156,32 +201,40 @@ class BucketRows:
 
 
 def unpack(
-    packets: Iterable[bytes], *, recent: int, by_offset: bool, with_headers: bool
+    packets: Iterable[bytes],
+    *,
+    recent: int,
+    by_offset: bool,
+    with_headers: bool,
+    ahead: int = _LATEST - 1,
 ) -> BucketRows:
     """
     Return the rows in `packets`.
 
-    They are in the order of timestamp, topic, partition and offset, or `by_offset`, of topic,
+    They are in the order of time, topic, partition and offset, or `by_offset`, of topic,
     partition and offset only. The source lags if all records of a partition are older than
-    `recent`.
+    `recent`; records later than `ahead` do not count.
     """
-    is_behind, size = False, 0
+    is_behind, is_woken, size = False, False, 0
     chunks: list[_Chunk] = []
     for packet in packets:
         size += len(packet)
-        if len(packet) == _TIME.size:
-            is_behind |= _TIME.unpack(packet)[0] < recent
+        found = marshal.loads(packet)  # noqa: S302  # from our own task
+        if isinstance(found, tuple):
+            wakes, gaps = found
+            is_woken |= wakes
+            is_behind |= _lags(gaps, recent, ahead)
         else:
-            chunks += marshal.loads(packet)  # noqa: S302  # from our own task
+            chunks += found
     if not chunks:
-        return BucketRows(is_behind=is_behind)
+        return BucketRows(is_behind=is_behind, is_woken=is_woken)
     chunks.sort(key=itemgetter(0, 1))  # a partition is read by one task, in the order of offsets
     topics, partitions, expired, offsets, timestamps, keys, values, headers = zip(
         *chunks, strict=True
     )
     sizes = [len(each) for each in keys]
     numbers = [np.frombuffer(b"".join(each), "<i8") for each in (offsets, timestamps)]
-    times = numbers[1]
+    times = _milliseconds(numbers[1])
     order: list[int] | None = None
     if not by_offset and (times[1:] < times[:-1]).any():
         places = np.argsort(times, kind="stable")
@@ -196,8 +249,9 @@ def unpack(
             _picked(list(chain.from_iterable(values)), order),
             _picked(list(map(unpacked, own)) if with_headers else own, order),
         ],
-        max(0, int(times.max(initial=0))),
+        max(0, int(times[times <= ahead].max(initial=0))),
         is_behind,
+        is_woken,
         sum(expired),
         size,
     )

@@ -22,6 +22,8 @@ class Counts:
     """Skipped rows by kind of reason: `filtered`, `superseded`, `duplicate`, `handler`."""
     retried: int = 0
     dead: int = 0
+    restamped: int = 0
+    """Records that got the time of writing, because their topic refuses their own."""
 
     def __add__(self, other: Self) -> Self:
         kinds = sorted({*self.skipped, *other.skipped})
@@ -34,6 +36,7 @@ class Counts:
             },
             retried=self.retried + other.retried,
             dead=self.dead + other.dead,
+            restamped=self.restamped + other.restamped,
         )
 
 

@@ -6,9 +6,10 @@ the marker decides which run writes.
 """
 
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tenacity import (
@@ -20,6 +21,7 @@ from tenacity import (
 )
 
 from spark_jobs.errors import KafkaUnavailable, MarkerRefused, Unwritable
+from spark_jobs.sink import times
 from spark_jobs.sink.marker_topic import MarkerTopic
 from spark_jobs.sink.markers import (
     Committed,
@@ -39,7 +41,7 @@ _log = logging.getLogger("dovecote.spark")
 
 _TRIES = 5
 # Records that no topic takes are replaced in one transaction after the other, this many at most.
-_POISON_LIMIT = 100
+_POISON_LIMIT = 1_000
 # A worker keeps the producers of the shuffle partitions that it wrote last; more threads than
 # cores would help nobody.
 _KEPT = 16
@@ -139,15 +141,17 @@ class _Attempt:
 
     def run(self, evaluate: Evaluate, replace_poison: Replace) -> Settled:
         """Try once with each writer that is needed to get rid of records that no topic takes."""
+        last = ""
         for _ in range(_POISON_LIMIT):
             try:
                 return self._once(evaluate)
             except Poisoned as error:
-                self._dispose_of(error, replace_poison)
+                last = self._dispose_of(error, replace_poison) or last
         msg = (
-            f"batch {self._turn.batch}, shuffle partition {self._turn.partition}: more than "
-            f"{_POISON_LIMIT} records are refused by their topics: raise max.message.bytes there, "
-            'or "message.max.bytes" in [kafka]'
+            f"batch {self._turn.batch}, shuffle partition {self._turn.partition}: after "
+            f"{_POISON_LIMIT} tries topics still refuse records, the last one {last}. Nothing of "
+            "the batch is committed. If that is their size, raise max.message.bytes of the topic "
+            'and "message.max.bytes" in [kafka]'
         )
         raise Unwritable(msg)
 
@@ -192,6 +196,7 @@ class _Attempt:
             return Settled(decision.marker.counts, replayed=True, writer=writer.name)
         if self._evaluation is None:
             self._evaluation = evaluate()
+            self._fit(times.known(self._config.kafka))
         marker = Marker(
             query=self._turn.query,
             batch=self._turn.batch,
@@ -222,24 +227,65 @@ class _Attempt:
             raise
         return writer
 
-    def _dispose_of(self, error: Poisoned, replace_poison: Replace) -> None:
-        """Replace rejected records by dead letters; if none is known, find them."""
+    def _dispose_of(self, error: Poisoned, replace_poison: Replace) -> str:
+        """
+        Replace rejected records by dead letters; if none is known, find them.
+
+        Return where the last one comes from, and why it was refused.
+        """
         if self._evaluation is None:
             raise error
+        if error.for_time:
+            self._restamp(error)
+            return str(error)
         if not error.rejected:
             if self._one_by_one:
                 msg = f"the broker refuses a record and does not say which: {error}"
                 raise Unwritable(msg)
             self._one_by_one = True
-            return
-        outgoing = list(self._evaluation.outgoing)
+            return str(error)
+        outgoing, counts = list(self._evaluation.outgoing), self._evaluation.counts
+        last = ""
         for position, reason in error.rejected.items():
             record = outgoing[position]
             dead = replace_poison(record, reason)
             if record.topic == dead.topic and record.value is None:
                 raise Unwritable(_unwritable(record, reason))
+            if record.topic != dead.topic:
+                counts = replace(counts, dead=counts.dead + 1, handled=max(0, counts.handled - 1))
             outgoing[position] = dead
-        self._evaluation = self._evaluation._replace(outgoing=outgoing)
+            last = f"of {_place(record)} to {record.topic}: {reason}"
+        self._evaluation = self._evaluation._replace(outgoing=outgoing, counts=counts)
+        return last
+
+    def _restamp(self, error: Poisoned) -> None:
+        """Give the records whose timestamps are refused the time of writing."""
+        outgoing = self._evaluation.outgoing if self._evaluation else []
+        topics = {each.topic for each in outgoing if each.timestamp}
+        if not topics:
+            msg = (
+                f"the broker refuses the time of writing ({error}): this machine's clock is "
+                "further from the broker's than message.timestamp.after.max.ms (or "
+                "before.max.ms) of the topic allows. Set the clock that is wrong. Nothing of the "
+                "batch is committed, and the job goes on from here when it is started again"
+            )
+            raise Unwritable(msg)
+        bounds = times.ask(self._config.kafka, topics)
+        if not self._fit(bounds):  # the clocks differ a little
+            self._fit(dict.fromkeys(topics, times.NOTHING))
+
+    def _fit(self, bounds: Mapping[str, times.Bounds]) -> int:
+        """Return how many records have got the time of writing."""
+        if not bounds or self._evaluation is None:
+            return 0
+        now = time.time_ns() // 1_000_000
+        outgoing, restamped = times.fitted(self._evaluation.outgoing, bounds, now)
+        counts = self._evaluation.counts
+        self._evaluation = self._evaluation._replace(
+            outgoing=outgoing,
+            counts=replace(counts, restamped=counts.restamped + restamped),
+        )
+        return restamped
 
 
 def _keep(key: str, writer: Writer) -> None:
@@ -254,10 +300,17 @@ def forget() -> None:
         _writers.popitem()[1].close()
 
 
-def _unwritable(record: Outgoing, reason: str) -> str:
+def _place(record: Outgoing) -> str:
+    """Return where a record comes from; a result of several has a key alone."""
     origin = record.origin
+    if origin.partition < 0:
+        return f"the key {(record.key or b'').decode(errors='backslashreplace')!r}"
+    return f"{origin.topic}/{origin.partition}/{origin.offset}"
+
+
+def _unwritable(record: Outgoing, reason: str) -> str:
     return (
-        f"the record at {origin.topic}/{origin.partition}/{origin.offset} cannot be written even "
+        f"the record of {_place(record)} cannot be written even "
         f"as a dead letter without its value, to {record.topic}: {reason}. Nothing of its batch "
         "is committed; raise max.message.bytes of that topic"
     )

@@ -28,6 +28,7 @@ _POISON = {
     KafkaError.INVALID_RECORD,
     KafkaError.INVALID_TIMESTAMP,
     KafkaError.POLICY_VIOLATION,
+    KafkaError._INVALID_DIFFERENT_RECORD,  # noqa: SLF001  # librdkafka's name
 }
 """Errors for records that the broker can never take because of their content."""
 
@@ -37,8 +38,12 @@ _FENCED = {
     KafkaError.INVALID_PRODUCER_EPOCH,
 }
 
-# Errors of records that were dropped with their transaction; the cause was another one.
-_PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}  # noqa: SLF001  # librdkafka's names
+# Errors of records that were dropped with their transaction or request; the cause was another one.
+_DROPPED = {
+    KafkaError._PURGE_QUEUE,  # noqa: SLF001  # librdkafka's names
+    KafkaError._PURGE_INFLIGHT,  # noqa: SLF001  # as above
+    KafkaError._INVALID_DIFFERENT_RECORD,  # noqa: SLF001  # as above
+}
 
 _POLL_SECONDS = 0.1
 _CLOSE_SECONDS = 5.0
@@ -62,12 +67,14 @@ class Poisoned(JobError):
     The broker does not take some records of a transaction, because of their content.
 
     `rejected` has their positions and the reasons; it is empty if a request of many records was
-    rejected as one.
+    rejected as one. `for_time`: the broker refuses their timestamps.
     """
 
-    def __init__(self, rejected: Mapping[int, str], reason: str) -> None:
+    def __init__(
+        self, rejected: Mapping[int, str], reason: str, *, for_time: bool = False
+    ) -> None:
         super().__init__(reason)
-        self.rejected = dict(rejected)
+        self.rejected, self.for_time = dict(rejected), for_time
 
 
 class Writer:
@@ -214,13 +221,13 @@ class Writer:
 
     def _reported(self, error: KafkaError | None, _: Message) -> None:
         # The first error that says why; the others were dropped because of it.
-        if error is not None and (self._failure is None or self._failure.code() in _PURGED):
+        if error is not None and (self._failure is None or self._failure.code() in _DROPPED):
             self._failure = error
 
     def _reporter(self, position: int) -> Callable[[KafkaError | None, Message], None]:
         def reported(error: KafkaError | None, message: Message) -> None:
             self._reported(error, message)
-            if error is not None and error.code() in _POISON:
+            if error is not None and error.code() in _POISON - _DROPPED:
                 self._rejected[position] = error.str()
 
         return reported
@@ -243,9 +250,12 @@ class Writer:
             self._producer.poll(0)  # serves the broker's reports on single records
         failed = self._failure
         text = f"{what}: {error.name()}: {error.str()}"
-        if failed is not None and failed.code() not in _PURGED:
+        if failed is not None and failed.code() not in _DROPPED:
             text = f"{text} ({failed.name()}: {failed.str()})"
-        code = (failed or error).code()
+        code = error.code()
+        if failed is not None and (failed.code() not in _DROPPED or code not in _POISON):
+            code = failed.code()
         if self._rejected or code in _POISON:
-            return Poisoned(self._rejected, text)
+            of_time = code == KafkaError.INVALID_TIMESTAMP
+            return Poisoned(self._rejected, text, for_time=of_time)
         return Fenced(text) if {code, error.code()} & _FENCED else NotCommitted(text)

@@ -13,6 +13,8 @@ Ends: TypeAlias = Mapping[str, Mapping[int, int]]
 """The next offset to read, by topic and partition."""
 
 _ID = "id"
+# No topic has this name.
+_WOKEN = "#woken"
 
 
 class Range(NamedTuple):
@@ -35,10 +37,12 @@ class Offsets:
 
     ends: Ends
     ids: Mapping[str, str] = field(default_factory=dict)
+    woken: int = 0
+    """How often all buckets were stepped, records or not; a batch does it in which this rises."""
 
     def fields(self) -> dict[str, Any]:
         """Return the JSON; the same offsets have the same text, which Spark compares."""
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = {_WOKEN: {"times": self.woken}} if self.woken else {}
         for topic in sorted(self.ends):
             partitions = self.ends[topic]
             found[topic] = {str(each): partitions[each] for each in sorted(partitions)}
@@ -52,9 +56,10 @@ class Offsets:
         ends = {
             topic: {int(each): int(end) for each, end in partitions.items() if each != _ID}
             for topic, partitions in fields.items()
+            if topic != _WOKEN
         }
         ids = {topic: each[_ID] for topic, each in fields.items() if _ID in each}
-        return cls(ends, ids)
+        return cls(ends, ids, fields.get(_WOKEN, {}).get("times", 0))
 
     @classmethod
     def decode(cls, text: str) -> Self:

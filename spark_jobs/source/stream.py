@@ -4,6 +4,7 @@ import base64
 import pickle
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +36,8 @@ PACK, TASKS = "pack", "tasks"
 
 # A broker that was the leader may answer with an older end for so long.
 _CUT_OFF_SECONDS = 30.0
+# A clock that is corrected by less has not been wrong.
+_CLOCK_SECONDS = 1.0
 
 
 class Planned(DataSource):
@@ -174,24 +177,44 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class Share(InputPartition):
-    """The ranges that one task reads."""
+    """The ranges that one task reads, and whether it wakes all buckets."""
 
-    def __init__(self, ranges: Sequence[Range]) -> None:
-        self.value = ranges
+    def __init__(self, ranges: Sequence[Range], *, wakes: bool = False) -> None:
+        self.value, self.wakes = ranges, wakes
 
 
 class PackingPlanner(Planner):
-    """The planner whose tasks also read, on the executors."""
+    """
+    The planner whose tasks also read, on the executors.
+
+    The first batch of a run steps every bucket, so that changed settings count at once, and what
+    became due meanwhile is done. So does a batch after the clock has gone back.
+    """
 
     def __init__(self, options: Any) -> None:  # noqa: ANN401  # Spark's mapping
         super().__init__(options)
         self._tasks = int(options[TASKS])
         self._pack: Pack = pickle.loads(base64.b64decode(options[PACK]))  # noqa: S301  # our own
+        self._woken: int | None = None
+        self._asked_at = 0.0
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        end = Offsets.of(super().latestOffset(start, limit))
+        if not self._pack.wakes:
+            return end.fields()
+        now = time.time()
+        if self._woken is None or now < self._asked_at - _CLOCK_SECONDS:
+            self._woken = Offsets.of(start).woken + 1
+        self._asked_at = now
+        return replace(end, woken=self._woken).fields()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        plan = offsets.ranges(Offsets.of(start), Offsets.of(end))
-        return [Share(each) for each in offsets.shared_out(plan, self._tasks)] or [Share([])]
+        first, last = Offsets.of(start), Offsets.of(end)
+        shares = offsets.shared_out(offsets.ranges(first, last), self._tasks) or [[]]
+        is_woken = first.woken != last.woken
+        return [Share(each, wakes=is_woken and not n) for n, each in enumerate(shares)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        wakes = isinstance(partition, Share) and partition.wakes
         with rarely_collecting():
-            yield from self._pack(fetch(partition.value, self._config))
+            yield from self._pack(fetch(partition.value, self._config), wakes=wakes)

@@ -23,9 +23,15 @@ from pyspark.sql.streaming.stateful_processor import (
 from spark_jobs.errors import StateTooLarge
 from spark_jobs.operators import extent
 from spark_jobs.operators.encoding import decode, encode
-from spark_jobs.operators.reading import OperatorSettings, many_reader, max_lag
+from spark_jobs.operators.reading import (
+    OperatorSettings,
+    believable,
+    many_reader,
+    max_ahead,
+    max_lag,
+)
 from spark_jobs.operators.settings import PairingSettings, WindowedSettings
-from spark_jobs.operators.step import NEVER, Failed
+from spark_jobs.operators.step import NEVER, Ahead, Failed
 from spark_jobs.operators.table import operator
 from spark_jobs.rows import packets
 from spark_jobs.rows.buckets import NONE
@@ -64,7 +70,9 @@ class StatefulConfig:
 def pack(config: StatefulConfig) -> Pack:
     """Return how the tasks that read pack for the operator."""
     settings = config.operator
-    return Pack(config.buckets, bucketing(settings), max_lag(settings))
+    return Pack(
+        config.buckets, bucketing(settings), max_lag(settings), max_ahead(settings), wakes=True
+    )
 
 
 def outcomes(packed: DataFrame, config: StatefulConfig) -> DataFrame:
@@ -98,6 +106,7 @@ class Bucket(StatefulProcessor):
         self._read = many_reader(config.operator)
         lag = max_lag(config.operator)
         self._max_lag = NEVER if lag is None else lag
+        self._max_ahead = max_ahead(config.operator)
         self._settings = repr(config.operator)
         self._reporter = Reporter(config.operator, config.topics, config.query)
         windowed = isinstance(config.operator, WindowedSettings)
@@ -120,8 +129,10 @@ class Bucket(StatefulProcessor):
             recent=now - self._max_lag,
             by_offset=self._by_offset,
             with_headers=self._with_headers,
+            ahead=NEVER if self._max_ahead is None else now + self._max_ahead,
         )
-        if found or found.is_behind or found.expired:
+        is_woken = found.is_woken and self._state.get() is not None
+        if found or found.is_behind or found.expired or is_woken:
             yield from self._step(key[0], found, now)
 
     def handleExpiredTimer(  # noqa: N802  # Spark's name
@@ -150,7 +161,9 @@ class Bucket(StatefulProcessor):
     ) -> tuple[Outcome, int]:
         state, alarm = self._restored(bucket_)
         failed: list[Failed] = []
+        ahead: list[Ahead] = []
         inputs = list(self._read(rows, count(), failed))
+        inputs = believable(inputs, now, self._max_ahead, ahead)
         step = self._operator.step(state, inputs, ticked(now), behind=rows.is_behind)
         data = encode(self._operator, step.state)
         if len(data) > self._config.max_bucket_bytes:
@@ -169,7 +182,7 @@ class Bucket(StatefulProcessor):
             open=extent.opened(step.state),
             size=len(data),
         )
-        self._reporter.report([*failed, *step.outputs], outcome, rows, now)
+        self._reporter.report([*failed, *ahead, *step.outputs], outcome, rows, now)
         return outcome, alarm
 
     def _restored(self, bucket_: int) -> tuple[Any, int]:

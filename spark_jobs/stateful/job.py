@@ -17,7 +17,6 @@ from spark_jobs.query.watching import watching
 from spark_jobs.rows.buckets import names
 from spark_jobs.sink.marker_topic import MarkerTopic
 from spark_jobs.sink.sink import SinkConfig
-from spark_jobs.stateful import first_batch
 from spark_jobs.stateful.host import StatefulConfig, outcomes, pack
 from spark_jobs.stateful.settings import StatefulSettings
 from spark_jobs.stateful.stage import WriteConfig
@@ -52,7 +51,6 @@ def run(
     )
     markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
     markers.ensure(settings.spark.shuffle_partitions)
-    first_batch.begin(spark, settings.spark.checkpoint)
     config = stateful_config(settings)
     rest = Rest(
         settings.spark.pause(),

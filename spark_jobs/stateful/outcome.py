@@ -19,6 +19,7 @@ from spark_jobs.operators.lines import named
 from spark_jobs.operators.reading import OperatorSettings, key_of
 from spark_jobs.operators.settings import WindowedSettings
 from spark_jobs.operators.step import (
+    Ahead,
     Failed,
     Input,
     Late,
@@ -133,6 +134,8 @@ class Reporter:
     ) -> None:
         """Put `outputs` into `outcome`; `rows` has the records that they are about."""
         skipped: Counter[str] = Counter()
+        ahead = 0
+        late = self._topics.late
         outcome.envelope = self._headers
         outgoing, saying = outcome.outgoing, self._saying
         for output in outputs:
@@ -145,16 +148,20 @@ class Reporter:
                     skipped[kind(output.reason)] += 1
                 case Late(record, reason, _):
                     skipped["late"] += 1
-                    if self._topics.late is not None:
-                        aside = self._aside(record, reason, rows, now)
-                        outgoing.append((self._topics.late, *aside))
-                case Failed(record, reason):
+                    if late is not None:
+                        outgoing.append((late, *self._aside(record, reason, rows, now)))
+                case Ahead(record, reason) if late is not None:
+                    ahead += 1
+                    outgoing.append((late, *self._aside(record, reason, rows, now)))
+                case Failed(record, reason) | Ahead(record, reason):
                     outcome.dead += 1
                     aside = self._aside(record, reason, rows, now)
                     outgoing.append((self._topics.dead_letter, *aside))
-        outcome.handled = len(outgoing) - outcome.dead
-        if self._topics.late is not None:
+        outcome.handled = len(outgoing) - outcome.dead - ahead
+        if late is not None:
             outcome.handled -= skipped["late"]
+        if ahead:
+            skipped["ahead"] = ahead
         outcome.skipped = dict(sorted(skipped.items()))
 
     def _made(self, made: Made) -> tuple[Any, ...]:
@@ -223,9 +230,21 @@ def _head(settings: OperatorSettings, key: bytes) -> bytes:
 
 
 def unwritable(dead_letter: str, now: int, outgoing: Outgoing, error: str) -> Outgoing:
-    """Return the dead letter that replaces a record which its topic can never take."""
-    copy = copies.emptied(outgoing.origin, now=now, error=error)
-    return Outgoing(dead_letter, *copy, 0, outgoing.origin)
+    """
+    Return the dead letter that replaces a record which its topic can never take.
+
+    The letter has the record's value, and if its own topic refuses that, it has none.
+    """
+    origin, error = outgoing.origin, f"{outgoing.topic} refuses it: {error}"
+    if outgoing.topic == dead_letter:
+        copy = copies.emptied(origin, now=now, error=error)
+    else:
+        whole = origin._replace(key=outgoing.key, value=outgoing.value, headers=outgoing.headers)
+        copy = copies.dead(whole, decode.identity(whole), now=now, error=error)
+    if origin.partition < 0:  # a result, which comes from several records
+        headers = [pair for pair in copy.headers if pair[0] != envelope.ORIGIN]
+        copy = copy._replace(headers=headers)
+    return Outgoing(dead_letter, *copy, 0, origin)
 
 
 def _columns(outgoing: list[Any]) -> list[Any]:

@@ -64,9 +64,8 @@ def test_a_running_job_is_seen_by_prometheus_by_kafkas_tools_and_by_status(
 ) -> None:
     clicks = topic(2)
     port = free_port()
-    job = stateful("sessions", [clicks], gap="5s", grace="1s", max_lag="off").with_(
-        http={"port": port}
-    )
+    fields = {"gap": "5s", "grace": "1s", "close_after": "off", "max_lag": "off"}
+    job = stateful("sessions", [clicks], **fields).with_(http={"port": port})
     # The last record of each key closes what came before.
     times = [(f"k{n}", at) for n in range(10) for at in (T0, T0 + 20_000)]
     job.send(*(Sent(clicks, key, at, 1, int(key[1]) % 2) for key, at in times))
@@ -128,7 +127,7 @@ def test_a_checkpoint_goes_on_with_what_it_was_made_with(
     stateful: MakeStateful, topic: MakeTopic
 ) -> None:
     clicks, more = topic(2), topic(1)
-    job = stateful("sessions", [clicks], gap="5s", max_lag="off")
+    job = stateful("sessions", [clicks], gap="5s", close_after="off", max_lag="off")
     # The second record closes what the first began, so that something is written.
     job.send(*(Sent(clicks, "a", at, 1) for at in (T0, T0 + 9_000)), Sent(more, "b", T0, 1))
     job.run_until(lambda: job.rows() == 2, "one topic is read")

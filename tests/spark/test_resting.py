@@ -103,6 +103,21 @@ def test_a_job_that_ended_between_two_batches_closes_what_is_due(
     assert [each["value"] for each in job.values()] == [1, 1, 1]
 
 
+def test_a_job_that_starts_again_with_a_shorter_wait_closes_by_it_with_no_record(
+    stateful: MakeStateful, topic: MakeTopic
+) -> None:
+    clicks = topic()
+    job = stateful("sessions", [clicks], gap="5s", close_after="1h")
+    job.send(*(_click(clicks, key) for key in "abc"))
+    job.run_until(lambda: job.rows() == 3, "they are read")
+    assert job.values() == []
+
+    shorter = job.with_(operator={"close_after": "1s"})
+    shorter.run_until(lambda: len(job.values()) == 3, "they are closed")
+
+    assert [each["value"] for each in job.values()] == [1, 1, 1]
+
+
 def _forget_begun(job: Stateful) -> None:
     """Leave the checkpoint as it is before Spark records that it begins another batch."""
     done, newest = _newest(job, "commits"), _newest(job, "offsets")

@@ -1,8 +1,9 @@
 """One turn is written once, even if several tasks try to write it."""
 
 import threading
+import time
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -19,6 +20,7 @@ from spark_jobs.sink.markers import Counts, Marker, Turn
 from spark_jobs.sink.outgoing import Evaluation, Outgoing, Topics
 from spark_jobs.sink.sink import BatchInput, Settled, SinkConfig
 from spark_jobs.sink.writer import Fenced, Writer
+from tests.spark.fix_spark import as_record
 from tests.support.fix_stack import MakeTopic
 from tests.support.stale import Cut
 from tests.support.waiting import consume, patient
@@ -30,7 +32,9 @@ INPUT = BatchInput(digest="d", ranges={"in": {0: (5, 5)}})
 class Sink:
     """The sink of one query, with one output topic."""
 
-    def __init__(self, bootstrap: str, output: str, *, timeout: float = 20.0) -> None:
+    def __init__(
+        self, bootstrap: str, output: str, *, timeout: float = 20.0, dead: str = "none"
+    ) -> None:
         self.bootstrap, self.output = bootstrap, output
         self.kafka = {"bootstrap.servers": bootstrap}
         self.topic = MarkerTopic(f"dovecote.markers.{output}", self.kafka, timeout=timeout)
@@ -41,15 +45,27 @@ class Sink:
             timeout=timeout,
         )
         self.router = Router(
-            topics=Topics(output=output, retry="none", dead_letter="none"),
+            topics=Topics(output=output, retry="none", dead_letter=dead),
             backoff=Backoff(base=timedelta(1), ceiling=timedelta(1)),
             now=0,
         )
         self.evaluations = 0
+        self.times: dict[bytes, int] = {}
         self.topic.ensure(2)
 
     def outgoing(self, *values: bytes) -> list[Outgoing]:
-        return [Outgoing(self.output, b"k", value, [], 0, RECORD) for value in values]
+        """Return a record for each of `values`; its time is in `times`, or that of writing."""
+        return [
+            Outgoing(
+                self.output,
+                None if each == b"keyless" else b"k",
+                each,
+                [],
+                self.times.get(each, 0),
+                RECORD,
+            )
+            for each in values
+        ]
 
     def settle(
         self,
@@ -115,6 +131,54 @@ def test_turns_are_written_one_after_the_other(kafka: Sink) -> None:
             counts=Counts(rows=1),
         )
     }
+
+
+def test_a_record_whose_time_its_topic_refuses_gets_the_time_of_writing(
+    stack: Stack, topic: MakeTopic
+) -> None:
+    now = time.time_ns() // 1_000_000
+    narrow = topic(message_timestamp_before_max_ms="60000")
+    kafka = Sink(stack.kafka.bootstrap, narrow)
+    kafka.times = {b"ahead": now + 3 * 3_600_000, b"old": now - 120_000, b"fine": now - 30_000}
+    many = [b"%d" % n for n in range(200)]
+    kafka.times |= dict.fromkeys(many, now + 2 * 3_600_000)
+    try:
+        first = kafka.settle(0, b"fine", b"ahead", b"old", *many)
+        again = kafka.settle(1, b"fine", b"ahead")
+    finally:
+        sink.forget()
+
+    found = consume(stack.kafka.bootstrap, narrow)
+    assert (first.counts.restamped, again.counts.restamped) == (202, 1)
+    assert (first.counts.dead, again.counts.dead) == (0, 0)
+    assert len(found) == 205
+    for message in found:
+        value, stamp = message.value() or b"", message.timestamp()[1]
+        told = [pair[1] for pair in as_record(message).headers if pair[0] == "ce_time"]
+        if value == b"fine":
+            assert (stamp, told) == (now - 30_000, [])
+        else:
+            happened = datetime.fromtimestamp(kafka.times[value] / 1000, UTC)
+            assert now <= stamp <= time.time_ns() // 1_000_000
+            assert told == [happened.strftime("%Y-%m-%dT%H:%M:%S.%fZ").encode()]
+
+
+def test_a_record_that_the_broker_refuses_among_others_is_a_dead_letter_and_counted(
+    stack: Stack, topic: MakeTopic
+) -> None:
+    dead = topic()
+    kafka = Sink(stack.kafka.bootstrap, topic(cleanup_policy="compact"), dead=dead)
+    try:
+        settled = kafka.settle(0, b"1", b"keyless", b"2", b"keyless")
+    finally:
+        sink.forget()
+
+    assert {*kafka.written()} == {b"1", b"2"}
+    assert settled.counts == Counts(rows=4, dead=2)
+    letters = consume(stack.kafka.bootstrap, dead)
+    assert [each.value() for each in letters] == [RECORD.value] * 2
+    for each in letters:
+        assert f"{kafka.output} refuses it" in str(dict(each.headers() or [])["dovecote_error"])
 
 
 @pytest.mark.parametrize("other_worker", [False, True])

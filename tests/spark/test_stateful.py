@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from outbox.envelope import ERROR, ID, NOT_BEFORE, ROUND
+from outbox.envelope import ERROR, ID, NOT_BEFORE, ROUND, TIME, parse_time
 from outbox.errors import BadSettings
 from spark_jobs.errors import QueryFailed
 from tests.spark.fix_spark import Supervised
@@ -89,6 +90,7 @@ def test_sessions_go_on_from_their_checkpoint_and_equal_replay_in_the_order_of_o
         gap="5s",
         grace="3s",
         stream_time="per_partition",
+        close_after="off",
         emit="update",
         aggregate="list",
         max_lag="off",
@@ -129,6 +131,34 @@ def test_another_number_of_buckets_is_refused_and_too_large_a_bucket_stops_the_j
     changed = job.with_(state={"buckets": 1})
     with pytest.raises(BadSettings, match=r"made with state\.buckets = 3, not 1"):
         changed.run_until(lambda: False, "it fails")
+
+
+def test_times_of_the_future_are_set_aside_or_if_they_are_meant_written_as_of_now(
+    stateful: MakeStateful, topic: MakeTopic
+) -> None:
+    hour, now = 3_600_000, time.time_ns() // 1_000_000
+    clicks = topic(message_timestamp_after_max_ms=str(2**62))
+    fields = {"gap": "1s", "close_after": "1s", "stream_time": "global", "aggregate": "list"}
+    job = stateful("sessions", [clicks], **fields)
+    meant = stateful("sessions", [clicks], **fields, max_ahead="off")
+    times = [now, now + 365 * 24 * hour, now + 10, now * 1_000_000]
+    job.send(*(Sent(clicks, f"k{n}", each, n) for n, each in enumerate(times)))
+
+    job.run_until(lambda: len(job.written()) == 3, "all that is believed is closed")
+    meant.run_until(lambda: len(meant.written()) == 4, "all is closed")
+
+    assert sorted(each["value"] for each in job.values()) == [[0], [2], [3]]
+    (late,) = job.late()
+    assert (late.value, late.key) == (b"1", b"k1")
+    assert b"is ahead of the clock" in (dict(late.headers)[ERROR] or b"")
+    assert [line.skipped for line in job.lines if line.skipped] == [{"ahead": 1}]
+    assert sum(line.dead + line.restamped for line in job.lines) == 0
+    assert sum(line.restamped for line in meant.lines) == 1
+    assert meant.dead_letters() == []
+    (written,) = (each for each in meant.written() if each.key == b"k1")
+    assert now <= written.timestamp <= time.time_ns() // 1_000_000
+    happened = datetime.fromtimestamp(times[1] / 1000, UTC)
+    assert parse_time((dict(written.headers)[TIME] or b"").decode()) == happened
 
 
 def test_a_delayed_record_goes_on_when_it_is_due_as_it_came(

@@ -14,11 +14,15 @@ from typing import NamedTuple, Self, TypeAlias
 
 from dedup.rules.policies.policies import Identity
 from outbox.errors import DovecoteError
+from outbox.timestamps import END_OF_TIME, milliseconds
 
 FORMAT = 1
 _DIGEST = 16
 # A time and a partition's number share one integer, so that a million of them are one array.
 _PARTITIONS = 1 << 16
+# A timestamp further ahead of the clock than an hour is wrong. Kept as it is, it would be
+# remembered until its partition comes to that time.
+_AHEAD = 3_600_000
 
 Stream: TypeAlias = tuple[str, int]
 """Topic and partition."""
@@ -34,7 +38,7 @@ class Seen(NamedTuple):
     identity: Identity | None
     """None: it is a duplicate of nothing."""
     timestamp: int
-    """In milliseconds."""
+    """As the record has it."""
     stream: Stream
 
 
@@ -61,14 +65,20 @@ class Memory:
         Yield for each of `records` whether it is a duplicate; take those that are not.
 
         `now`, in milliseconds, if it is known: a timestamp in the future moves its partition to
-        `now` only.
+        `now` only, and one more than an hour ahead counts as `now`.
         """
+        latest = now + _AHEAD if now else END_OF_TIME - 1
         taken, newest, within = self._taken, self._newest, self._within
+        if now:  # a clock that was wrong may have moved them
+            newest[:] = [min(each, now) for each in newest]
+            self._swept[:] = [min(each, now) for each in self._swept]
         for identity, time, stream in records:
+            if not 0 <= time <= latest:
+                time = _believed(time, now)  # noqa: PLW2901  # the same in milliseconds
+            reached = min(time, now) if now else time
             number = self._streams.get(stream)
             if number is None:
-                number = self._number(stream, time)
-            reached = min(time, now) if now else time
+                number = self._number(stream, reached)
             if reached > newest[number]:  # noqa: PLR1730  # a call costs more
                 newest[number] = reached
             if identity is None:
@@ -148,6 +158,12 @@ class Memory:
             marks[place * _DIGEST : (place + 1) * _DIGEST]: time for place, time in enumerate(at)
         }
         return found
+
+
+def _believed(time: int, now: int) -> int:
+    """Return the time that counts for a record whose timestamp is in another unit, or is none."""
+    found = milliseconds(time)
+    return now if found is None or (now and found > now + _AHEAD) else found
 
 
 def _mark(identity: Identity) -> bytes:

@@ -263,6 +263,11 @@ class Step(Model):
     """Further topics that `TargetTopic` may name."""
     max_lag: Milliseconds | None = 300_000
     """An older record means that the source lags; then no clock closes a window."""
+    max_ahead: Milliseconds | None = 3_600_000
+    """
+    An event further ahead of the wall clock joins no window: it goes to `late`, or without that
+    to `error`; null: never.
+    """
     script_timeout: Annotated[StrictInt, Field(ge=10, le=60_000)] = 1_000
     """The processor time that one call of a script may take, in milliseconds."""
     script_memory: Annotated[StrictInt, Field(ge=64, le=16_384)] = 512

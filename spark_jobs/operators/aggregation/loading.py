@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from dovecote.process.settings import CONSEQUENCE
 from outbox.errors import BadSettings
 
 M = TypeVar("M", bound=BaseModel)
@@ -120,7 +121,11 @@ def _hocon(text: str, folder: Path) -> object:
 
 
 def _explained(found: Mapping[str, Any], error: ValidationError) -> Iterator[str]:
-    problems = error.errors(include_url=False, include_input=False)
+    problems = [
+        each
+        for each in error.errors(include_url=False, include_input=False)
+        if each["type"] != CONSEQUENCE
+    ]
     for each in problems:
         if _is_only_what_is_left(each["loc"], each["type"], problems):
             continue

@@ -14,7 +14,9 @@ from spark_jobs.operators.aggregation.config import (
     CountTrigger,
     EventTimeTrigger,
     Gapped,
+    OnceADay,
     TimeTrigger,
+    Trigger,
 )
 from spark_jobs.operators.aggregation.firing import Firing, Maker
 from spark_jobs.operators.aggregation.formats import formats
@@ -24,7 +26,15 @@ from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.aggregation.triggers.clocks import Daily
 from spark_jobs.operators.aggregation.triggers.time_patterns import TimePattern
 from spark_jobs.operators.aggregation.windows import StepContext, Window, WindowsOfKey, WindowState
-from spark_jobs.operators.step import NEVER, Failed, Input, Late, StepResult, skipped
+from spark_jobs.operators.step import (
+    NEVER,
+    Failed,
+    Input,
+    Late,
+    StepResult,
+    believed,
+    skipped,
+)
 
 _CATCHING_UP = 60_000
 """How long a daily firing waits for a source that lags."""
@@ -51,8 +61,10 @@ class Aggregation:
         is_timed = isinstance(step.trigger, Gapped) and step.trigger.should_fire_at_processing_time
         self._first = self._gap if is_timed else NEVER
         self._daily = step.trigger.daily() if isinstance(step.trigger, TimeTrigger) else None
+        self._said_daily = _said(step.trigger)
         self._most_empty = getattr(step.trigger, "max_empty_intervals", 1)
         self._forget = NEVER if step.forget_after is None else step.forget_after
+        self._max_ahead = NEVER if step.max_ahead is None else step.max_ahead
         decode = formats.reading(settings)
         self.keyed = Keying(step.key, scripts, decode).keyed
         self._maker = Maker(settings, scripts, decode)
@@ -65,6 +77,9 @@ class Aggregation:
         self, state: WindowState, records: Sequence[Input], now: int, *, behind: bool = False
     ) -> StepResult[WindowState]:
         turn = StepContext(now, [])
+        if now < state.latest:
+            self._go_back(state, now)
+        state.latest, state.daily = now, self._said_daily
         if behind:
             state.behind_at = now
         else:
@@ -89,12 +104,36 @@ class Aggregation:
             self._fire(key, held, "end_of_input", turn)
         return StepResult(self.start(), turn.outputs, None)
 
-    def restore(self, keys: dict[bytes, WindowsOfKey], behind_at: int) -> WindowState:
-        """Return the state that is made of these stored parts."""
-        state = WindowState(keys, behind_at)
+    def restore(
+        self, keys: dict[bytes, WindowsOfKey], behind_at: int, daily: str | None
+    ) -> WindowState:
+        """
+        Return the state that is made of these stored parts; changed times count at once.
+
+        `daily` None: a state of the format before does not say it.
+        """
+        is_changed = daily is not None and daily != self._said_daily
+        state = WindowState(keys, behind_at, behind_at, self._said_daily)
         for key, held in keys.items():
+            if is_changed and held.next < NEVER:
+                held.next = self._rescheduled(held)
+            touched = held.arrived if held.window is None else held.window.touched
+            state.latest = max(state.latest, held.arrived, touched)
             self._set_alarm(state, key, held)
         return state
+
+    def _go_back(self, state: WindowState, now: int) -> None:
+        """Bound what a wrong clock has left by `now`."""
+        state.behind_at = min(state.behind_at, now)
+        for key, held in state.keys.items():
+            held.arrived = min(held.arrived, now)
+            held.clock = believed(held.clock, now, self._max_ahead)
+            if (window := held.window) is not None:
+                window.opened = min(window.opened, now)
+                window.touched = min(window.touched, now)
+            if held.next < NEVER:
+                held.next = min(held.next, self._following(held, now))
+            self._set_alarm(state, key, held)
 
     def _record(self, state: WindowState, record: Input, event: Any, turn: StepContext) -> None:  # noqa: ANN401
         source: Record = record.value
@@ -264,6 +303,14 @@ class Aggregation:
         except BadTime:  # the pattern has changed since the text was found
             return passed + _DAY
 
+    def _rescheduled(self, held: WindowsOfKey) -> int:
+        """Return when the trigger fires for what was computed by an earlier one."""
+        since = held.next - _DAY if held.window is None else held.window.opened
+        try:
+            return (self._daily or self._read(held.at or "")).after(since)
+        except BadTime:  # the text is not of the new pattern
+            return held.next
+
     def _moment(self, state: WindowState, held: WindowsOfKey) -> int:
         behind_at = state.behind_at
         if self._gap == NEVER:
@@ -286,6 +333,14 @@ class Aggregation:
             return None
         # Right after a batch of a source that lags, another may follow.
         return max(first, state.behind_at + min(self._gap, self._forget, _CATCHING_UP))
+
+
+def _said(trigger: Trigger) -> str:
+    """Return what decides when a daily trigger fires; empty: it is none."""
+    if not isinstance(trigger, OnceADay):
+        return ""
+    at = trigger.time if isinstance(trigger, TimeTrigger) else ""
+    return f"{at} {trigger.time_pattern} {trigger.time_zone}"
 
 
 class BadTime(DovecoteError):

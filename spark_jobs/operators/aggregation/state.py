@@ -10,7 +10,7 @@ from outbox.errors import DovecoteError
 from spark_jobs.operators.aggregation.operator import Aggregation
 from spark_jobs.operators.aggregation.windows import Window, WindowsOfKey, WindowState
 
-FORMAT = 1
+FORMAT = 2
 NAME = "aggregation"
 
 
@@ -33,7 +33,7 @@ def encoded(state: WindowState) -> bytes:
         )
         for key, held in state.keys.items()
     ]
-    data: bytes = msgpack.packb([FORMAT, NAME, [state.behind_at, keys]])
+    data: bytes = msgpack.packb([FORMAT, NAME, [state.behind_at, keys, state.daily]])
     return data
 
 
@@ -49,10 +49,14 @@ def decoded(operator: Aggregation, data: bytes) -> WindowState:
     except (ValueError, TypeError) as error:
         msg = f"not a state: {error}"
         raise BadAggregationState(msg) from error
-    if (number, name) != (FORMAT, NAME):
-        msg = f"the state is of {name}, format {number}, not of {NAME}, format {FORMAT}"
+    if name != NAME or number not in {FORMAT - 1, FORMAT}:
+        msg = (
+            f"the state is of {name}, format {number}, not of {NAME}, format {FORMAT - 1} or "
+            f"{FORMAT}"
+        )
         raise BadAggregationState(msg)
-    behind_at, keys = body
+    behind_at, keys, *rest = body
+    daily = rest[0] if rest else None
     held = {
         key: WindowsOfKey(
             clock,
@@ -65,7 +69,7 @@ def decoded(operator: Aggregation, data: bytes) -> WindowState:
         )
         for key, clock, arrived, window, cache, at, next_, empty in keys
     }
-    return operator.restore(held, behind_at)
+    return operator.restore(held, behind_at, daily)
 
 
 def _window(window: Window) -> tuple[Any, ...]:

@@ -53,4 +53,8 @@ class WindowState:
 
     keys: dict[bytes, WindowsOfKey] = field(default_factory=dict)
     behind_at: int = -NEVER
+    latest: int = -NEVER
+    """The latest wall clock of a step."""
+    daily: str = ""
+    """The trigger by which the daily firings of its keys were computed."""
     waits: Alarms = field(default_factory=Alarms)

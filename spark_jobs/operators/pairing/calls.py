@@ -79,7 +79,7 @@ class CallsOfKey:
     clock: int
     """The key's own stream time; not used where keys share one."""
     arrived: int
-    """The wall clock of its last record."""
+    """The wall clock when its last record came that was not late."""
     events: list[Event] = field(default_factory=list)
     """With `on_close`: the events as they came. The calls are decided at the end."""
     open: list[Call] = field(default_factory=list)
@@ -90,6 +90,12 @@ class CallsOfKey:
     """
     Until the clock has passed this, nothing needs to be closed or forgotten; it may be early.
     """
+
+    def latest(self) -> int:
+        """Return the wall clock when the last of what it has came."""
+        came = [event.arrived for event in self.events]
+        came += [event.arrived for call in self.open for event in call.events()]
+        return max([self.arrived, *came])
 
 
 def begin(event: Event) -> Call:
@@ -118,6 +124,16 @@ def duplicated(held: CallsOfKey, event: Event) -> Event | None:
                 if time == known.time and event.is_duplicate(known):
                     return known
     return None
+
+
+def go_back(held: CallsOfKey, now: int) -> None:
+    """Make nothing that `held` has come later than `now`."""
+    held.arrived = min(held.arrived, now)
+    for events in (
+        held.events,
+        *(events for call in held.open for events in (*call.sides, call.dropped)),
+    ):
+        events[:] = [each._replace(arrived=min(each.arrived, now)) for each in events]
 
 
 def digest(held: CallsOfKey) -> None:

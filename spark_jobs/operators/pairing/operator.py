@@ -15,7 +15,16 @@ from spark_jobs.operators.pairing import calls
 from spark_jobs.operators.pairing.calls import Call, CallsOfKey, Event
 from spark_jobs.operators.pairing.sayings import Sayings
 from spark_jobs.operators.settings import PairingSettings, milliseconds, wait
-from spark_jobs.operators.step import NEVER, Input, Late, Output, Skipped, StepResult, skipped
+from spark_jobs.operators.step import (
+    NEVER,
+    Input,
+    Late,
+    Output,
+    Skipped,
+    StepResult,
+    believed,
+    skipped,
+)
 
 _arrived, _low = attrgetter("arrived"), attrgetter("low")
 # Calls tuple's own constructor; the named tuple's takes three times as long.
@@ -31,6 +40,8 @@ class PairState:
     """Stream time by input partition; 0 if all share one. Not used for `per_key`."""
     behind_at: int = -NEVER
     """When the source last lagged."""
+    latest: int = -NEVER
+    """The latest wall clock of a step."""
     waits: Alarms = field(default_factory=Alarms)
     """Wall clock times at which calls close, or keys are forgotten."""
     ends: dict[int, Alarms] = field(default_factory=dict)
@@ -47,6 +58,7 @@ class Pairing:
         self._per_partition = settings.stream_time == "per_partition"
         self._close_after = wait(settings.close_after)
         self._forget_after = wait(settings.forget_after)
+        self._max_ahead = wait(settings.max_ahead)
         self._at_once = settings.emit == "on_pair"
         self._on_duplicate = settings.on_duplicate_side
         self._sayings = Sayings.of(settings)
@@ -60,6 +72,9 @@ class Pairing:
         self, state: PairState, records: Sequence[Input], now: int, *, behind: bool = False
     ) -> StepResult[PairState]:
         outputs: list[Output] = []
+        if now < state.latest:
+            self._go_back(state, now)
+        state.latest = now
         if behind:
             state.behind_at = now
         else:
@@ -73,8 +88,9 @@ class Pairing:
         self, keys: dict[Ident, CallsOfKey], clocks: dict[int, int], behind_at: int
     ) -> PairState:
         """Return the state that is made of these stored parts, whatever `emit` was then."""
-        state = PairState(keys, clocks, behind_at)
+        state = PairState(keys, clocks, behind_at, behind_at)
         for ident, held in keys.items():
+            state.latest = max(state.latest, held.latest())
             if self._at_once:
                 held.open += map(calls.begin, held.events)
                 held.events = []
@@ -83,7 +99,19 @@ class Pairing:
                 held.events.sort(key=_arrived)
                 held.open = []
             self._set_alarms(state, ident, held)
+            if calls.is_any_before(self._close_time(state, ident, held), held):
+                state.waits.set(ident, held.arrived)  # `within` or the grace has become shorter
         return state
+
+    def _go_back(self, state: PairState, now: int) -> None:
+        """Bound what a wrong clock has left by `now`."""
+        state.behind_at = min(state.behind_at, now)
+        for scope, clock in state.clocks.items():
+            state.clocks[scope] = believed(clock, now, self._max_ahead)
+        for ident, held in state.keys.items():
+            held.clock = believed(held.clock, now, self._max_ahead)
+            calls.go_back(held, now)
+            self._set_alarms(state, ident, held)
 
     def _own_clocks(
         self, state: PairState, records: Sequence[Input], outputs: list[Output], now: int
@@ -103,7 +131,7 @@ class Pairing:
             held = keys.get(key)
             if held is None:
                 held = keys[key] = CallsOfKey(time, now)
-            held.arrived, taken[key] = now, held
+            taken[key] = held
             if time >= held.clock:
                 held.clock = time
                 if held.ends < time - open_for:
@@ -116,6 +144,7 @@ class Pairing:
                 if not events:  # otherwise there is an alarm
                     state.waits.set(key, alarm)
                 events.append(event)
+                held.arrived = now
             if time < held.ends:  # noqa: PLR1730  # `min` takes three times as long
                 held.ends = time
         for held in taken.values():
@@ -155,7 +184,6 @@ class Pairing:
         if held is None:
             held = state.keys[ident] = CallsOfKey(time, event.arrived)
         clock = state.clocks[scope] = max(state.clocks.get(scope, -1), time)
-        held.arrived = event.arrived
         if clock == time:
             self._pass_all(state, scope, clock - self._open_for, outputs)
             state.keys[ident] = held
@@ -176,15 +204,19 @@ class Pairing:
             outputs.append(Late(record, "too late"))
             return
         if (before := calls.duplicated(held, event)) is not None:
+            held.arrived = event.arrived  # for as long as copies come, it must be remembered
             outputs.append(skipped(record, f"duplicate of {before.offset}"))
             return
         if not held.closed and not self._at_once:  # the usual case
+            held.arrived = event.arrived
             held.events.append(event)
             return
         near = calls.nearest(self._assembled(held), event, self._within)
         if held.closed and self._is_of_closed(held, event, near):
             outputs.append(Late(record, "its call is closed"))
-        elif not self._at_once:
+            return
+        held.arrived = event.arrived
+        if not self._at_once:
             held.events.append(event)
         elif near is not None:
             calls.join(near[0], event, self._on_duplicate)
@@ -260,6 +292,9 @@ class Pairing:
             held = state.keys.get(ident)
             if held is None:
                 continue
+            close_time = self._close_time(state, ident, held)
+            if calls.is_any_before(close_time, held):
+                self._pass(ident, held, close_time, outputs)
             moment = self._moment(state, held)
             if moment > bound:
                 state.waits.set(ident, moment)
@@ -270,6 +305,11 @@ class Pairing:
                 for call in sorted(done, key=_low):
                     self._emit(held, call, self._key(ident), outputs)
                 self._set_alarms(state, ident, held)
+
+    def _close_time(self, state: PairState, ident: Ident, held: CallsOfKey) -> int:
+        scope = ident[0] if self._per_partition else 0
+        clock = held.clock if self._per_key else state.clocks.get(scope, -NEVER)
+        return clock - self._open_for
 
     def _due(self, state: PairState, call: Call) -> int:
         return max(call.arrived(), state.behind_at) + self._close_after

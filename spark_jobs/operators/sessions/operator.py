@@ -24,6 +24,7 @@ from spark_jobs.operators.step import (
     Output,
     Session,
     StepResult,
+    believed,
     skipped,
 )
 
@@ -47,7 +48,7 @@ class SessionsOfKey:
     clock: int
     """The key's own stream time; not used where keys share one."""
     arrived: int
-    """The wall clock of its last record."""
+    """The wall clock when its last record came that was neither late nor failed."""
     floor: int = _BEFORE_ALL
     """The wall clock has closed sessions that end before this."""
     open: list[Open] = field(default_factory=list)
@@ -63,6 +64,8 @@ class SessionState:
     """Stream time by input partition; 0 if all share one. Not used for `per_key`."""
     behind_at: int = _BEFORE_ALL
     """When the source last lagged."""
+    latest: int = _BEFORE_ALL
+    """The latest wall clock of a step."""
     waits: Alarms = field(default_factory=Alarms)
     """Wall clock times at which keys close, or are forgotten."""
     ends: dict[int, Alarms] = field(default_factory=dict)
@@ -79,6 +82,7 @@ class Sessions:
         self._per_partition = settings.stream_time == "per_partition"
         self._close_after = wait(settings.close_after)
         self._forget_after = wait(settings.forget_after)
+        self._max_ahead = wait(settings.max_ahead)
         self._updates = settings.emit == "update"
         self._aggregate = aggregates.load(settings.aggregate)
         self._is_simple = self._aggregate.is_neutral and not self._updates
@@ -91,6 +95,9 @@ class Sessions:
         self, state: SessionState, records: Sequence[Input], now: int, *, behind: bool = False
     ) -> StepResult[SessionState]:
         outputs: list[Output] = []
+        if now < state.latest:
+            self._go_back(state, now)
+        state.latest = now
         if behind:
             state.behind_at = now
         else:
@@ -109,13 +116,27 @@ class Sessions:
         self, keys: dict[Ident, SessionsOfKey], clocks: dict[int, int], behind_at: int
     ) -> SessionState:
         """Return the state that is made of these stored parts."""
-        state = SessionState(keys, clocks, behind_at)
+        latest = max([behind_at, *(held.arrived for held in keys.values())])
+        state = SessionState(keys, clocks, behind_at, latest)
         for ident, held in keys.items():
             self._set_alarms(state, ident, held)
+            if held.open and held.open[0].end < self._close_time(state, ident, held):
+                state.waits.set(ident, held.arrived)  # the gap or the grace has become shorter
             if not self._per_key:
                 for session in held.open:
                     _ends(state, self._scope(ident)).set(ident, session.end)
         return state
+
+    def _go_back(self, state: SessionState, now: int) -> None:
+        """Bound what a wrong clock has left by `now`."""
+        state.behind_at = min(state.behind_at, now)
+        for scope, clock in state.clocks.items():
+            state.clocks[scope] = believed(clock, now, self._max_ahead)
+        for ident, held in state.keys.items():
+            held.arrived = min(held.arrived, now)
+            held.clock = believed(held.clock, now, self._max_ahead)
+            held.floor = believed(held.floor, now, self._max_ahead)
+            self._set_alarms(state, ident, held)
 
     def _own(self, state: SessionState, record: Input, now: int, outputs: list[Output]) -> None:
         """Take a record of a key with its own clock."""
@@ -125,14 +146,14 @@ class Sessions:
             held = state.keys[key] = SessionsOfKey(time, now)
         open_ = held.open
         was_open = bool(open_)
-        held.arrived = now
         has_advanced = time >= held.clock
         if has_advanced:
             held.clock = time
         close_time = max(held.clock - self._open_for, held.floor)
-        if not (self._is_simple and self._joined(open_, record, close_time)):
-            self._join(held, record, close_time, outputs)
-            open_ = held.open
+        if self._is_simple and self._joined(open_, record, close_time):
+            held.arrived = now
+        elif self._join(held, record, close_time, outputs):
+            held.arrived, open_ = now, held.open
         if has_advanced and open_ and open_[0].end < close_time:
             self._close(key, held, close_time, outputs)
         # An alarm may be early, so a key that stays open already has one.
@@ -173,8 +194,8 @@ class Sessions:
             held = state.keys[ident] = SessionsOfKey(time, now)
         before = state.clocks.get(scope, -1)
         clock = state.clocks[scope] = max(before, time)
-        held.arrived = now
-        self._join(held, record, max(clock - self._open_for, held.floor), outputs)
+        if self._join(held, record, max(clock - self._open_for, held.floor), outputs):
+            held.arrived = now
         self._set_alarms(state, ident, held)
         self._set_end(state, scope, ident, held)
         self._drop_if_empty(state, ident, held, clock - self._open_for)
@@ -183,13 +204,13 @@ class Sessions:
 
     def _join(
         self, held: SessionsOfKey, record: Input, close_time: int, outputs: list[Output]
-    ) -> None:
-        """Put `record` into its session, which may merge others."""
+    ) -> bool:
+        """Put `record` into its session, which may merge others; return whether it is in one."""
         time, gap, open_ = record.time, self._gap, held.open
         found = [each for each in open_ if each.start - gap <= time <= each.end + gap]
         if not found and time < close_time:
             outputs.append(Late(record, "its session is closed", close_time))
-            return
+            return False
         try:
             if len(found) == 1 and len(open_) == 1 and self._is_simple:
                 session = found[0]
@@ -199,11 +220,11 @@ class Sessions:
                     session.end = time
                 elif time < session.start:
                     session.start = time
-                return
+                return True
             value = self._aggregated(record, found)
         except Exception as error:  # noqa: BLE001  # whatever a user's function raises
             outputs.append(Failed(record, f"aggregate: {type(error).__name__}: {error}"))
-            return
+            return False
         if not found:
             joined = Open(time, time, value, 1)
         else:
@@ -220,6 +241,7 @@ class Sessions:
             held.open = [*rest, joined]
         else:
             held.open = sorted([*rest, joined], key=_end)
+        return True
 
     def _aggregated(self, record: Input, found: list[Open]) -> Any:  # noqa: ANN401  # JSON
         functions = self._aggregate
@@ -282,6 +304,9 @@ class Sessions:
             held = state.keys.get(ident)
             if held is None:
                 continue
+            close_time = self._close_time(state, ident, held)
+            if held.open and held.open[0].end < close_time:
+                self._close(ident, held, close_time, outputs)
             moment = self._moment(state, held)
             if moment > bound:  # records have come since
                 state.waits.set(ident, moment)
@@ -291,6 +316,10 @@ class Sessions:
                 self._set_alarms(state, ident, held)
             else:
                 del state.keys[ident]
+
+    def _close_time(self, state: SessionState, ident: Ident, held: SessionsOfKey) -> int:
+        clock = held.clock if self._per_key else state.clocks.get(self._scope(ident), _BEFORE_ALL)
+        return max(clock - self._open_for, held.floor)
 
     def _moment(self, state: SessionState, held: SessionsOfKey) -> int:
         time = self._close_after if held.open else self._forget_after

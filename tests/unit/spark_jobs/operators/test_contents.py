@@ -44,7 +44,9 @@ def test_a_session_is_shown_with_both_clocks_that_may_close_it() -> None:
 
 
 def test_what_the_wall_clock_never_closes_has_no_moment_and_a_shared_clock_is_shown() -> None:
-    settings = SessionsSettings.model_validate({"gap": "5s", "stream_time": "per_partition"})
+    settings = SessionsSettings.model_validate(
+        {"gap": "5s", "close_after": "off", "stream_time": "per_partition"}
+    )
     records = [Record("t", 3, n, 9_000 * n, b"k%d" % n, b"1", []) for n in (0, 1)]
 
     (opened,) = _held(settings, records, 0)

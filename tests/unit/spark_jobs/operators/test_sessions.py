@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from outbox.errors import BadSettings
 from spark_jobs.operators.sessions.aggregates import load
+from spark_jobs.operators.sessions.operator import Sessions
+from spark_jobs.operators.settings import SessionsSettings
 from spark_jobs.operators.step import Input, Late
 from tests.unit.spark_jobs.operators.kafka_model import final_by_emit, final_by_suppress, updates
 from tests.unit.spark_jobs.operators.traces import (
@@ -311,3 +313,11 @@ def test_the_number_of_partitions_does_not_change_what_is_said(
     spread = sorted(in_partitions(trace, partitions), key=lambda each: each.partition)
 
     assert sorted(whole(operator, spread), key=repr) == sorted(whole(operator, trace), key=repr)
+
+
+def test_with_no_setting_but_the_gap_a_key_that_never_comes_back_has_a_result() -> None:
+    operator = Sessions(SessionsSettings(gap=ms(100), grace=ms(50)))
+    found = run(operator, [(n, [record(str(n), n)]) for n in range(1, 4)] + [(151, []), (153, [])])
+    assert [key for _, key, *_ in found] == ["1", "2", "3"]
+    never = Sessions(SessionsSettings(gap=ms(100), close_after=None))
+    assert run(never, [(1, [record("1", 1)]), (10**12, [])]) == []

@@ -105,5 +105,11 @@ def ms(number: int) -> timedelta:
 
 
 def sessions(gap: int = 5, grace: int = 0, **more: Any) -> Sessions:
-    table = {"stream_time": "per_partition", "aggregate": "list", "emit": "update", **more}
+    table = {
+        "stream_time": "per_partition",
+        "aggregate": "list",
+        "emit": "update",
+        "close_after": None,
+        **more,
+    }
     return Sessions(SessionsSettings(gap=ms(gap), grace=ms(grace), **table))

@@ -130,11 +130,16 @@ def test_a_long_error_is_cut() -> None:
     assert len(dict(_route(Dead("x" * 10_000)).headers)[ERROR] or b"") == 2000
 
 
-def test_what_no_topic_takes_is_buried_without_its_value() -> None:
+def test_what_a_topic_does_not_take_is_a_dead_letter_and_what_none_takes_one_without_value() -> (
+    None
+):
     sent = Outgoing("out", b"k", b"v" * 99, [("big", b"x" * 99)], 5, RECORD)
 
-    dead = ROUTER.unwritable(sent, "too large")
+    whole = ROUTER.unwritable(sent, "too large")
+    dead = ROUTER.unwritable(whole, "too large")
 
+    assert (whole.topic, whole.key, whole.value) == ("dead", RECORD.key, RECORD.value)
+    assert dict(whole.headers)[ERROR] == b"out refuses it: too large"
     assert (dead.topic, dead.key, dead.value) == ("dead", b"k", None)
     assert dict(dead.headers) == {
         ID: b"e1",
@@ -142,7 +147,7 @@ def test_what_no_topic_takes_is_buried_without_its_value() -> None:
         ROUND: b"0",
         FIRST_SEEN: str(NOW).encode(),
         ORIGIN: b"in/3/44",
-        ERROR: b"too large",
+        ERROR: b"dead refuses it: too large",
         WITHOUT_VALUE: b"1",
     }
     assert dead.origin is RECORD

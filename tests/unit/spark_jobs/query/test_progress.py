@@ -64,6 +64,7 @@ def test_a_batch_is_shown_with_its_rate_and_what_is_still_to_come() -> None:
         "lag_seconds": 2.0,
         "misplaced": 0,
         "expired": 0,
+        "restamped": 0,
     }
     assert str(shown) == (
         "batch 4: 8 rows | handled 3 | skipped: duplicate 1, filtered 2 | retried 1 | dead 1 "

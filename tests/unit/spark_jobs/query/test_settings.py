@@ -10,7 +10,15 @@ import pytest
 from dedup.settings.policy import ExactSettings, FirstMatchSettings
 from dovecote.process.settings import load
 from outbox.errors import BadSettings
-from spark_jobs.query.settings import PREFIX, DedupSettings
+from spark_jobs.query.session import configuration
+from spark_jobs.query.settings import (
+    FORCED,
+    PREFIX,
+    REFUSED,
+    DedupSettings,
+    SparkSettings,
+    refusal,
+)
 from spark_jobs.stateful.settings import recirculation
 
 TOML = """
@@ -190,6 +198,35 @@ def test_records_go_back_by_the_same_patterns_and_by_default_to_the_first_plain_
     assert second.topics().output == "returns"
     assert second.topics().back_to == {*entries}
     assert second.topics_written() == ("returns", "orders.dead", "orders")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("spark.sql.streaming.noDataMicroBatches.enabled", "false", "must be true: without such"),
+        ("spark.sql.streaming.noDataProgressEventInterval", "600000", "must be 10000"),
+        ("spark.python.worker.killOnIdleTimeout", "true", "must be false: it would end a slow"),
+        ("spark.executor.pyspark.memory", "1g", r"is 1g: it limits .*memoryOverhead"),
+        ("spark.sql.planner.pythonExecution.memory", "512", "is 512: it limits the addresses"),
+    ],
+)
+def test_what_no_job_can_run_with_is_refused_with_its_reason(
+    loaded: Callable[..., Any], name: str, value: str, reason: str
+) -> None:
+    text = TOML.replace("[spark]", f'[spark]\nconf = {{"{name}" = "{value}"}}')
+    with pytest.raises(BadSettings, match=reason):
+        loaded(text)
+
+
+def test_what_a_cluster_says_is_overridden_or_refused() -> None:
+    settings = SparkSettings(query="q", checkpoint="c")
+    made = configuration(settings, master=None)
+    assert {name: made[name] for name in FORCED} == {
+        name: value for name, (value, _) in FORCED.items()
+    }
+    assert refusal({**made, "spark.speculation": "false"}) is None
+    for name in REFUSED:
+        assert refusal({**made, name: "TRUE"}) is not None
 
 
 def test_speculation_may_be_said_to_be_off(loaded: Callable[..., Any]) -> None:

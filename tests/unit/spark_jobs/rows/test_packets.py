@@ -129,7 +129,27 @@ def test_any_timestamp_that_kafka_takes_can_be_read(odd: int) -> None:
     records = [_record(0), _record(1, time=odd), _record(2)]
     found = _through([[*read(records)]], 1, max_lag=600_000)[0]
     assert sorted(each.timestamp for each in _records(found)) == sorted([NOW, odd, NOW])
-    assert found.newest == max(NOW, odd)
+    units = {1_700_000_000_000_000_000: 1_000_000, 2**63 - 1: 1_000_000}
+    assert found.newest == max(NOW, odd // units.get(odd, 1))
+
+
+def test_a_record_of_the_future_does_not_hide_that_its_partition_is_behind() -> None:
+    lag, hour = 600_000, 3_600_000
+    old = [_record(n, time=NOW - lag - 1) for n in range(2)]
+    future = _record(2, time=NOW + 2 * hour)
+    for records, behind in (
+        ([*old, future], True),
+        ([*old, _record(2), _record(3, time=NOW + 2 * hour)], False),
+        ([future], False),
+        ([*old, _record(2, time=-1)], True),
+    ):
+        packs = packed(Pack(range(2), _by_offset, lag, hour), [[*read(records)]])
+        for each in packs.values():
+            rows = packets.unpack(
+                each, recent=NOW - lag, ahead=NOW + hour, by_offset=False, with_headers=False
+            )
+            assert rows.is_behind is behind
+            assert rows.newest <= NOW
 
 
 def test_offsets_that_were_deleted_are_told_once_with_or_without_rows() -> None:

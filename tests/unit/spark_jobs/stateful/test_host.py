@@ -111,7 +111,7 @@ def test_each_step_tells_when_the_bucket_will_be_called() -> None:
 
 def test_a_record_that_waits_longer_than_spark_can_count_has_an_alarm_that_never_comes() -> None:
     spark = Spark()
-    bucket = _bucket(spark, "never", DelaySettings())
+    bucket = _bucket(spark, "never", DelaySettings(max_ahead=None))
     record = Record("t", 0, 0, BEAT, b"k", b"{}", [("dovecote_not_before", b"%d" % (2**63 - 1))])
     bucket._outcome(0, _rows(record), BEAT, None)
     assert spark.timers == {NEVER}

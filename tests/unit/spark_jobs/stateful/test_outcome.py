@@ -10,6 +10,7 @@ from outbox.envelope import ERROR, ID, ORIGIN, TYPE, Record
 from spark_jobs.operators.lines import result
 from spark_jobs.operators.settings import DelaySettings, PairingSettings, SessionsSettings
 from spark_jobs.operators.step import (
+    Ahead,
     Failed,
     Input,
     Late,
@@ -21,7 +22,6 @@ from spark_jobs.operators.step import (
 )
 from spark_jobs.rows.packets import BucketRows
 from spark_jobs.sink.markers import Counts
-from spark_jobs.sink.outgoing import Outgoing
 from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Reporter, unwritable
 
 TOPICS = OperatorTopics(output="out", late="late", dead_letter="dead")
@@ -136,8 +136,27 @@ def test_what_is_late_or_wrong_says_why_and_everything_is_counted() -> None:
     assert [each.topic for each in counted.outgoing] == ["d", "o"]
 
 
-def test_a_record_that_no_topic_takes_is_buried_without_its_value() -> None:
-    record = Outgoing("out", b"k", b"x" * 99, [], 0, RECORD._replace(value=None, headers=[]))
-    dead = unwritable("dead", 1_000, record, "too large")
+def test_a_result_that_its_topic_refuses_is_buried_with_its_value_if_that_can_be_written() -> None:
+    (result,) = _told(SESSIONS, Session("result", b"k", 1, 9, 1, 1)).outgoing
+
+    whole = unwritable("dead", 1_000, result, "too large")
+    dead = unwritable("dead", 1_000, whole, "too large")
+
+    assert (whole.topic, whole.key, whole.value) == ("dead", b"k", result.value)
+    assert dict(whole.headers)[ERROR] == b"out refuses it: too large"
+    assert dict(whole.headers)[ID] == dict(result.headers)[ID]
+    assert ORIGIN not in dict(whole.headers)
     assert (dead.topic, dead.key, dead.value) == ("dead", b"k", None)
-    assert dict(dead.headers)[ERROR] == b"too large"
+
+
+def test_what_is_ahead_of_the_clock_is_late_or_without_such_a_topic_dead() -> None:
+    ahead = Ahead(INPUT, "its time is wrong")
+
+    found = _told(SESSIONS, ahead)
+    counted = _told(SESSIONS, ahead, topics=OperatorTopics(output="o", late=None, dead_letter="d"))
+
+    assert found.counts() == Counts(rows=5, skipped={"ahead": 1})
+    assert counted.counts() == Counts(rows=5, dead=1)
+    for (record,), topic in ((found.outgoing, "late"), (counted.outgoing, "d")):
+        assert (record.topic, record.value) == (topic, RECORD.value)
+        assert dict(record.headers)[ERROR] == b"its time is wrong"

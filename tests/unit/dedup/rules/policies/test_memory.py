@@ -127,3 +127,37 @@ def test_a_copy_is_near_the_last_one_that_was_taken_while_that_is_known(found: l
             taken[record.identity] = record
 
     assert _copies(*found) == expected
+
+
+@pytest.mark.parametrize("odd", [-1, 2**63 - 1, 1_760_000_000_000_000_000, 253_402_300_799_999])
+def test_copies_with_any_timestamp_are_told_and_forgotten(odd: int) -> None:
+    memory = Memory(WITHIN)
+    now = 1_760_000_000_000
+    assert list(memory.duplicates([_seen("a", odd), _seen("a", odd)], now)) == [False, True]
+    memory = Memory.decode(WITHIN, memory.encode())
+    assert list(memory.duplicates([_seen("a", odd)], now + 50)) == [True]
+
+    later = now + 10 * WITHIN
+    assert list(memory.duplicates([_seen("b", later)], later)) == [False]
+    assert len(memory) == 1
+
+
+def test_a_clock_that_was_wrong_makes_nothing_forgotten_or_kept_for_longer() -> None:
+    now = 1_760_000_000_000
+    memory = Memory(WITHIN)
+    list(
+        memory.duplicates([_seen("a", now), _seen("x", now + 3 * 3_600_000)], now + 3 * 3_600_000)
+    )
+
+    assert list(memory.duplicates([_seen("b", now)], now)) == [False]
+    assert list(memory.duplicates([_seen("b", now)], now + 1)) == [True]
+
+
+def test_a_first_timestamp_of_the_future_makes_nothing_forgotten() -> None:
+    now = 1_760_000_000_000
+    memory = Memory(WITHIN)
+    assert list(memory.duplicates([_seen("x", now + 3_000_000), _seen("a", now)], now)) == [
+        False,
+        False,
+    ]
+    assert list(memory.duplicates([_seen("a", now)], now + 1)) == [True]
