@@ -46,6 +46,11 @@ from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Reporter
 SCHEMA = "outcome binary, alarm long"
 STATE_NAME = "bucket"
 """The name for Spark's state reader."""
+_ADVICE = {
+    "aggregation": "Forget keys earlier (`forgetAfter`), keep less in `Env.cache`",
+    "delay": "Let records wait for less long",
+}
+_ADVICE_OTHERWISE = "Close earlier (`close_after`, `grace`, `forget_after`)"
 _STATE = "state binary, alarm long"
 CHUNKS_NAME = "chunks"
 _PLACE, _CHUNK = "window long, number long", "events binary"
@@ -142,6 +147,7 @@ class Bucket(StatefulProcessor):
         self._reporter = Reporter(config.operator, config.topics, config.query)
         windowed = isinstance(config.operator, WindowedSettings)
         self._with_headers = not windowed
+        self._advice = _ADVICE.get(config.operator.type, _ADVICE_OTHERWISE)
         self._by_offset = (
             isinstance(config.operator, WindowedSettings)
             and config.operator.stream_time == "per_partition"
@@ -248,9 +254,8 @@ class Bucket(StatefulProcessor):
     def _too_large(self, bucket_: int, size: int) -> str:
         return (
             f"the state of bucket {bucket_} has {size} bytes, more than `state.max_bucket_bytes` "
-            f"({self._config.max_bucket_bytes}): too much is open at once. Close earlier "
-            "(`close_after`, `grace`, `forget_after`) or raise the limit; more buckets need a new "
-            "checkpoint"
+            f"({self._config.max_bucket_bytes}): it holds too many keys at once. {self._advice}, "
+            "or raise the limit; more buckets need a new checkpoint"
         )
 
 
