@@ -80,7 +80,7 @@ class Limits:
         """Let the kernel end the process if `work` takes more than a call may."""
         # The limit is for the call alone, beyond what is in use: the call is not to blame for what
         # is made of its answer, nor for other calls.
-        if self._grown > _MIB:
+        if self._grown > _MIB or size > _MIB:  # much input was made of much else
             self._limit, self._grown = self._size() + self._mebibytes * _MIB, 0
         usual, hard = self._usual
         limit = self._limit + size * _FOR_EACH
