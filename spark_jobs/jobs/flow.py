@@ -102,6 +102,8 @@ class Flow(Model):
     """The most events in one micro-batch of a step."""
     max_bytes_per_trigger: Count | None = None
     """The most bytes of values in one, about; no value: any number."""
+    skip: tuple[str, ...] = ()
+    """Places of records that no step reads, such as `orders/0/42`."""
     state: StateSettings = StateSettings()
     spark: SparkSettings
 
@@ -231,6 +233,7 @@ class _Jobs:
                 "starting_offsets": flow.source.starting_offsets,
                 "max_offsets_per_trigger": flow.max_offsets_per_trigger,
                 "max_bytes_per_trigger": flow.max_bytes_per_trigger,
+                "skip": flow.skip,
             },
             "output": _output(step),
             "spark": {

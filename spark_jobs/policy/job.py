@@ -58,7 +58,14 @@ def run(
     with source.sized(source.config(settings)) as (reads, sizes), watching(settings) as watch:
         rows, stage = _stage(settings, reads, spark, began)
         query = Query(
-            spark, settings.spark.query, stage, show=show, watch=watch, sizes=sizes, adopt=adopt
+            spark,
+            settings.spark.query,
+            stage,
+            show=show,
+            watch=watch,
+            sizes=sizes,
+            log=BatchLog(spark, settings.spark.checkpoint, began),
+            adopt=adopt,
         )
         query.run(source.writer(settings.spark, rows), stop)
 

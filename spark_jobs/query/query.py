@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from spark_jobs.errors import JobError
+from spark_jobs.errors import JobError, QueryFailed
 from spark_jobs.query.batch import Batch, BatchReport, Stage
 from spark_jobs.query.failures import failure
 from spark_jobs.query.progress import BatchLine, Summary, ends, line, summary
@@ -22,6 +22,8 @@ from spark_jobs.query.watching import Watch, listening
 from spark_jobs.sink.admission import admit
 from spark_jobs.sink.group import Ends
 from spark_jobs.sink.markers import Counts, Turn
+from spark_jobs.source import offsets
+from spark_jobs.source.log import BatchLog
 from spark_jobs.source.sizes import Sizes
 
 _log = logging.getLogger("dovecote.spark")
@@ -54,9 +56,11 @@ class Query:
         watch: Watch | None = None,
         rest: Rest | None = None,
         sizes: Sizes | None = None,
+        log: BatchLog | None = None,
         adopt: bool = False,
     ) -> None:
-        self._sizes = sizes
+        """`log` is Spark's log of offsets, for a message that says what a failed batch reads."""
+        self._sizes, self._log = sizes, log
         self._spark, self._name, self._config = spark, name, config
         self._show, self._watch, self._rest, self._adopt = show, watch, rest, adopt
         self._run = ""
@@ -64,6 +68,7 @@ class Query:
         self._asked_to_stop = threading.Event()
         self._admitted = False
         self._failure: JobError | None = None
+        self._number: int | None = None
         self._writers: dict[int, str] = {}
         """The name of each shuffle partition's latest writer."""
         self._done: dict[int, Summary] = {}
@@ -92,7 +97,7 @@ class Query:
                     if is_slow and time.monotonic() < last and not stop.is_set():
                         _log.warning("Spark's Python took too long to start: starting it again")
                         continue
-                    raise (self._failure or failure(str(error))) from error
+                    raise self._named(self._failure or failure(str(error))) from error
                 return
 
     def _run_once(self, writer: DataStreamWriter, stop: threading.Event) -> None:
@@ -104,6 +109,21 @@ class Query:
                 return
         self._await_spark()
 
+    def _named(self, error: JobError) -> JobError:
+        """Return a failure that nothing of ours explains with the places of its records."""
+        if self._log is None or self._number is None or type(error) is not QueryFailed:
+            return error
+        try:
+            plan = self._log.plan(self._number).ranges
+        except (JobError, Py4JError) as unknown:
+            _log.warning("what batch %d reads is not known: %s", self._number, unknown)
+            return error
+        msg = (
+            f"{error} (batch {self._number} reads {offsets.shown(plan)}; if one record is to "
+            "blame, source.skip sets it aside)"
+        )
+        return QueryFailed(msg)
+
     def _stop(self, query: StreamingQuery) -> None:
         """Stop between two batches."""
         with self._running:
@@ -111,7 +131,7 @@ class Query:
         self._await_spark()
         query.stop()
         if self._failure is not None:
-            raise self._failure
+            raise self._named(self._failure)
 
     def _await_spark(self) -> None:
         """Wait until Spark has reported that it recorded all batches that are done."""
@@ -141,6 +161,7 @@ class Query:
             raise RuntimeError(_INTERRUPTED) from None
 
     def _handle(self, rows: DataFrame, number: int) -> None:
+        self._number = number
         try:
             reports = self._reports(rows, number)
         except JobError as error:

@@ -121,6 +121,12 @@ class SourceSettings(Settings):
     job; `skip` goes on, and each batch says how many offsets are gone.
     """
 
+    skip: tuple[Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}/\d+/\d+$")], ...] = ()
+    """
+    Places of records that are never read: topic, partition and offset, as in `orders/0/42`. It is
+    for a record that cannot be read, or that ends the job.
+    """
+
     options: KafkaProperties = Field(
         default_factory=dict, repr=False, json_schema_extra={"open": True}
     )

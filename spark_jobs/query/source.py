@@ -53,6 +53,7 @@ def config(settings: Reading) -> SourceConfig:
         most=source.max_offsets_per_trigger,
         most_bytes=source.max_bytes_per_trigger,
         expired=source.expired,
+        skip=source.skip,
     )
 
 

@@ -29,6 +29,9 @@ class SourceConfig:
     expired: Expired = "refuse"
     """Whether to go on without records that the topic has deleted unread."""
 
+    skip: tuple[str, ...] = ()
+    """Places of records that are never read."""
+
     def __repr__(self) -> str:
         return f"SourceConfig({self.group})"  # the properties may contain secrets
 
@@ -38,4 +41,10 @@ class SourceConfig:
     @classmethod
     def decode(cls, text: str) -> Self:
         fields = json.loads(text)
-        return cls(topics=tuple(fields.pop("topics")), **fields)
+        topics, skip = (tuple(fields.pop(name)) for name in ("topics", "skip"))
+        return cls(topics=topics, skip=skip, **fields)
+
+    def skipped(self, topic: str, partition: int) -> frozenset[int]:
+        """Return the offsets of a partition that are never read."""
+        own = f"{topic}/{partition}/"
+        return frozenset(int(each[len(own) :]) for each in self.skip if each.startswith(own))

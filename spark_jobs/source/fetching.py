@@ -35,6 +35,16 @@ _PATIENCE_SECONDS = 60.0
 _KEPT = 4
 _consumers: OrderedDict[tuple[object, ...], Consumer] = OrderedDict()
 _EXPIRED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}  # noqa: SLF001  # librdkafka's name
+_OF_RECORD = {
+    KafkaError.INVALID_MSG,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+    KafkaError._BAD_MSG,  # noqa: SLF001  # librdkafka's names
+    KafkaError._BAD_COMPRESSION,  # noqa: SLF001  # as above
+    KafkaError._NOT_IMPLEMENTED,  # noqa: SLF001  # as above
+    KafkaError._UNDERFLOW,  # noqa: SLF001  # as above
+}
+"""Errors about what is written at an offset."""
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001  # as above
 
 
@@ -120,6 +130,8 @@ class _Fetching:
         self._messages: dict[tuple[str, int], list[Message]] = {key: [] for key in self._left}
         self._plan = plan
         self._expired: dict[tuple[str, int], int] = {}
+        found = {key: config.skipped(*key) for key in self._left} if config.skip else {}
+        self._skip = {key: offsets for key, offsets in found.items() if offsets}
         self._heard = time.monotonic()
 
     def run(self) -> dict[Range, Fetched]:
@@ -139,6 +151,9 @@ class _Fetching:
             raise KafkaUnavailable(self._text(error.args[0])) from error
         finally:
             consumer.unassign()
+        for key, offsets in self._skip.items():
+            messages = self._messages[key]
+            messages[:] = [each for each in messages if each.offset() not in offsets]
         return {
             each: Fetched(each, self._messages[key], self._expired.get(key, 0))
             for each in self._plan
@@ -195,6 +210,9 @@ class _Fetching:
         elif error.code() in _EXPIRED and left is not None:
             if not self._skipped(left):
                 return False
+        elif error.code() in _OF_RECORD and left is not None:
+            if not self._set_aside(left, error, message.offset()):
+                return False
         elif error.retriable() or error.code() in kafka_options.CONNECTION:
             self._require_patience()
             return False
@@ -203,13 +221,43 @@ class _Fetching:
         del self._left[key]
         return True
 
+    def _set_aside(self, left: Range, error: KafkaError, said: int | None) -> bool:
+        """
+        Go on after a record that cannot be read; return whether it is the last of its range.
+
+        Raises:
+            KafkaUnavailable: the settings do not skip the record.
+        """
+        # The client does not say the offset of each error; then it is the one to be read next.
+        at = self._next(left) if said is None or said < 0 else said
+        if at not in self._skip.get((left.topic, left.partition), ()):
+            msg = (
+                f"cannot read {left.topic}/{left.partition} at offset {at}: {error.str()}. If it "
+                f'stays so, and to go on without that record, add "{left.topic}/{left.partition}/'
+                f'{at}" to source.skip. Nothing of the batch is written that was not read'
+            )
+            raise KafkaUnavailable(msg)
+        if at + 1 >= left.end:
+            return True
+        self._seek(left, at + 1)
+        return False
+
+    def _seek(self, left: Range, offset: int) -> None:
+        place = TopicPartition(left.topic, left.partition)
+        self._consumer.incremental_unassign([place])
+        self._consumer.incremental_assign([TopicPartition(left.topic, left.partition, offset)])
+
+    def _next(self, left: Range) -> int:
+        """Return the offset after the last record that has come."""
+        messages = self._messages[left.topic, left.partition]
+        return (messages[-1].offset() or 0) + 1 if messages else left.start
+
     def _skipped(self, left: Range) -> bool:
         """Go on after records that are gone; return whether the whole rest of the range is."""
         place = TopicPartition(left.topic, left.partition)
         low, high = self._consumer.get_watermark_offsets(place, _WATERMARK_SECONDS, cached=False)
         key = (left.topic, left.partition)
-        messages = self._messages[key]
-        read = (messages[-1].offset() or 0) + 1 if messages else left.start
+        read = self._next(left)
         if low <= read:
             msg = (
                 f"{left.topic}/{left.partition} ends at {high}, and the batch reads up to "
@@ -227,8 +275,7 @@ class _Fetching:
         self._expired[key] = self._expired.get(key, 0) + min(low, left.end) - read
         if low >= left.end:
             return True
-        self._consumer.incremental_unassign([place])
-        self._consumer.incremental_assign([TopicPartition(left.topic, left.partition, low)])
+        self._seek(left, low)
         return False
 
     def _require_patience(self) -> None:

@@ -13,6 +13,7 @@ Ends: TypeAlias = Mapping[str, Mapping[int, int]]
 """The next offset to read, by topic and partition."""
 
 _ID = "id"
+_MOST_SHOWN = 8
 # No topic has this name.
 _WOKEN = "#woken"
 
@@ -199,6 +200,14 @@ def ranges(start: Offsets, end: Offsets) -> list[Range]:
         for partition, last in sorted(end.ends[topic].items())
         if (first := start.ends.get(topic, {}).get(partition, last)) < last
     ]
+
+
+def shown(plan: Sequence[Range]) -> str:
+    """Return where the records of a batch are, for a message."""
+    told = [f"{t}/{p} from offset {start} to {end - 1}" for t, p, start, end in plan[:_MOST_SHOWN]]
+    if len(plan) > _MOST_SHOWN:
+        told.append(f"{len(plan) - _MOST_SHOWN} more")
+    return ", ".join(told) or "no records"
 
 
 def digest(plan: Iterable[Range], ids: Mapping[str, str]) -> str:

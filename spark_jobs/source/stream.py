@@ -135,12 +135,26 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(
         self,
         start: dict[str, Any],  # noqa: ARG002  # Spark's name
-        end: dict[str, Any],  # noqa: ARG002  # as above
+        end: dict[str, Any],
     ) -> Sequence[InputPartition]:
+        self._require_planned(end)
         return [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002  # as above
         yield from ()
+
+    def _require_planned(self, end: dict[str, Any]) -> None:
+        """
+        Make sure that a batch which an earlier run has planned reads the topics of its plan.
+
+        Raises:
+            SourceChanged: a topic is gone or was made anew since.
+        """
+        if self._latest is None:  # no batch was planned in this run yet
+            entries = self._config.topics
+            planned = Offsets.of(end).of_topics(entries)
+            found = self._cluster.latest(entries, known=planned.ends)
+            offsets.require_same(planned, found, entries)
 
     def _beginnings(self, read: Offsets, latest: Offsets) -> Offsets:
         """Return where new partitions begin; asks only if there are any."""
@@ -209,6 +223,7 @@ class PackingPlanner(Planner):
         return replace(end, woken=self._woken).fields()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._require_planned(end)
         first, last = Offsets.of(start), Offsets.of(end)
         shares = offsets.shared_out(offsets.ranges(first, last), self._tasks) or [[]]
         is_woken = first.woken != last.woken

@@ -25,6 +25,7 @@ from spark_jobs.errors import StateDamaged, StateTooLarge
 from spark_jobs.operators import extent
 from spark_jobs.operators.aggregation.guard import Guarded
 from spark_jobs.operators.aggregation.operator import Aggregation
+from spark_jobs.operators.careful import careful
 from spark_jobs.operators.encoding import decode, encode
 from spark_jobs.operators.reading import (
     OperatorSettings,
@@ -201,8 +202,18 @@ class Bucket(StatefulProcessor):
         ahead: list[Ahead] = []
         inputs = list(self._read(rows, count(), failed))
         inputs = believable(inputs, now, self._max_ahead, ahead)
-        step = self._operator.step(state, inputs, ticked(now), behind=rows.is_behind)
-        data = encode(self._operator, step.state)
+        try:
+            step = self._operator.step(state, inputs, ticked(now), behind=rows.is_behind)
+            data = encode(self._operator, step.state)
+        except StateDamaged:  # no record is to blame
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever a record may cause
+            stored = self._state.get()
+            before = None if stored is None else bytes(stored[0])
+            step = careful(
+                self._operator, before, inputs, ticked(now), behind=rows.is_behind, cause=error
+            )
+            data = encode(self._operator, step.state)
         if len(data) > self._config.max_bucket_bytes:
             raise StateTooLarge(self._too_large(bucket_, len(data)))
         alarm = self._set_alarm(alarm, step.deadline, now, fired)

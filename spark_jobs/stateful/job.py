@@ -17,6 +17,7 @@ from spark_jobs.query.watching import watching
 from spark_jobs.rows.buckets import names
 from spark_jobs.sink.marker_topic import MarkerTopic
 from spark_jobs.sink.sink import SinkConfig
+from spark_jobs.source.log import BatchLog
 from spark_jobs.stateful.host import StatefulConfig, outcomes, pack
 from spark_jobs.stateful.settings import StatefulSettings
 from spark_jobs.stateful.stage import WriteConfig
@@ -72,6 +73,7 @@ def run(
             watch=watch,
             rest=rest,
             sizes=sizes,
+            log=BatchLog(spark, settings.spark.checkpoint, began),
             adopt=adopt,
         )
         query.run(source.writer(settings.spark, outcomes(packed, config)), stop)

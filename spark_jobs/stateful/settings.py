@@ -269,6 +269,7 @@ def recirculation(settings: DedupSettings) -> DelayJob:
             topics=(settings.output.retry_topic,),
             max_offsets_per_trigger=source.max_offsets_per_trigger,
             max_bytes_per_trigger=source.max_bytes_per_trigger,
+            skip=source.skip,
         ).model_copy(update={"options": source.options}),
         operator=DelaySettings(),
         output=DelayOutput(

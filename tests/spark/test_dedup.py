@@ -216,14 +216,16 @@ def test_what_an_aborted_transaction_left_in_the_topic_is_not_read(job: MakeJob)
     assert dedup.run() == []
 
 
-def test_a_record_too_large_for_the_client_is_buried_without_its_value(job: MakeJob) -> None:
+def test_a_record_whose_output_is_too_large_for_the_client_is_buried_as_it_came(
+    job: MakeJob,
+) -> None:
     dedup = job(handler=HANDLER)
     dedup.send(("a", _value(do="large"), [(ID, b"big")]), ("b", _value(do="done"), []))
 
     dedup.run()
 
     (dead,) = dedup.dead_letters()
-    assert (dead.key, dead.value) == (b"a", None)
+    assert (dead.key, dead.value) == (b"a", _value(do="large"))
     assert dict(dead.headers)[ID] == b"big"
     assert b"too large" in (dict(dead.headers)[ERROR] or b"").lower()
     assert [each.key for each in dedup.output()] == [b"b"]
@@ -241,19 +243,25 @@ def test_the_largest_event_that_the_outbox_takes_comes_through(job: MakeJob) -> 
     assert dedup.dead_letters() == []
 
 
+@pytest.mark.parametrize("narrow", [False, True])
 def test_a_record_too_large_for_its_topic_is_buried_and_no_other(
-    job: MakeJob, topic: MakeTopic
+    job: MakeJob, topic: MakeTopic, *, narrow: bool
 ) -> None:
-    small = topic(1, max_message_bytes="2000")
-    dedup = job().with_(output={"topic": small})
+    small, dead_letters = (
+        topic(1, **({"max_message_bytes": "2000"} if each else {})) for each in (True, narrow)
+    )
+    dedup = job().with_(output={"topic": small, "dead_letter_topic": dead_letters})
+    large = b'"' + random.Random(1).randbytes(3000).hex().encode() + b'"'
     dedup.send(
         *((f"k{n}", b'"x"', []) for n in range(20)),
-        ("big", b'"' + random.Random(1).randbytes(3000).hex().encode() + b'"', []),
+        ("big", large, []),
     )
 
-    dedup.run()
+    lines = dedup.run()
 
     assert {each.key for each in dedup.output()} == {f"k{n}".encode() for n in range(20)}
     (dead,) = dedup.dead_letters()
-    assert (dead.key, dead.value) == (b"big", None)
+    assert (dead.key, dead.value) == (b"big", None if narrow else large)
+    assert sum(line.dead for line in lines) == 1
+    assert sum(line.handled for line in lines) == 20
     assert dict(dead.headers)[ORIGIN] is not None

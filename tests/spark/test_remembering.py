@@ -1,16 +1,21 @@
 """Copies are found in whatever batch they come, and are counted."""
 
 import random
+import time
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import pytest
+from confluent_kafka import Producer
 
 from dedup.rules.policies import decode
 from dedup.rules.policies.memory import Memory, Seen
-from outbox.envelope import ID, ROUND, Pair, Record
+from outbox.envelope import ID, ROUND, TIME, Pair, Record, parse_time
 from outbox.errors import BadSettings
 from tests.spark.fix_spark import Job, MakeJob
+from tests.support.fix_stack import MakeTopic
+from tests.support.waiting import patient
 
 Sent = tuple[str | None, bytes, list[Pair]]
 
@@ -76,3 +81,28 @@ def test_a_memory_has_to_be_there_from_the_beginning_of_a_checkpoint(job: MakeJo
     fresh.run()
     with pytest.raises(BadSettings, match=r"operator\.remember = True, not None"):
         fresh.with_(operator={"remember": None}).run()
+
+
+@pytest.mark.parametrize("remember", [{}, {"remember": "10m"}])
+def test_a_timestamp_in_nanoseconds_ends_nothing_and_is_written_as_a_time(
+    job: MakeJob, topic: MakeTopic, remember: dict[str, str]
+) -> None:
+    source = topic(1, message_timestamp_after_max_ms=str(2**63 - 1))
+    dedup = job(type="exact", value="raw", **remember).with_(source={"topics": (source,)})
+    now = time.time_ns() // 1_000_000
+    producer = Producer({"bootstrap.servers": dedup.kafka})
+    for n, stamp in enumerate((now, now * 1_000_000, now * 1_000, 2**63 - 1, now)):
+        for _ in range(2):
+            producer.produce(source, b"%d" % n, b"k", timestamp=stamp, headers=[(ID, b"%d" % n)])
+    assert producer.flush(patient(30)) == 0
+
+    lines = [*dedup.run(), *dedup.run()]
+
+    written = dedup.output()
+    assert sorted(each.value or b"" for each in written) == [b"%d" % n for n in range(5)]
+    assert sum(line.restamped for line in lines) == 3
+    assert sum(line.dead for line in lines) == 0
+    assert all(each.timestamp < now + 3_600_000 for each in written)
+    times = {each.value: dict(each.headers).get(TIME) for each in written}
+    assert parse_time((times[b"1"] or b"").decode()) == datetime.fromtimestamp(now / 1000, UTC)
+    assert times[b"1"] == times[b"2"]

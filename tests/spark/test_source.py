@@ -254,6 +254,25 @@ def test_a_topic_that_was_made_anew_is_refused(job: MakeJob) -> None:
     assert _written(dedup) == {b"a": 1, b"b": 1}
 
 
+@pytest.mark.parametrize("remember", [{}, {"remember": "1h"}])
+def test_a_batch_that_was_planned_before_its_topic_was_made_anew_is_refused(
+    job: MakeJob, remember: dict[str, str]
+) -> None:
+    dedup = job(**remember)
+    dedup = dedup.with_(source={"starting_offsets": json.dumps({dedup.source: {"0": 0}})})
+    _put(dedup, 0, b"a", b"b")
+    _trim(dedup, 0, 1)
+    with pytest.raises(SourceChanged, match="offsets 0 to 0"):
+        dedup.run()
+    _make_anew(dedup)
+    _put(dedup, 0, b"c", b"d", b"e")
+
+    with pytest.raises(SourceChanged, match="made anew"):
+        dedup.run()
+
+    assert _written(dedup) == {}
+
+
 def test_a_topic_that_is_made_anew_while_the_job_runs_is_refused(job: MakeJob) -> None:
     dedup = job()
     _put(dedup, 0, b"a", b"b")

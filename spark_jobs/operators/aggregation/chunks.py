@@ -61,9 +61,12 @@ def put_aside(state: WindowState, window: Window, chunks: Chunks) -> None:
         window.number = state.windows
     events, size = window.events, window.tail
     each = max(1, len(events) * _LARGEST // max(size, _LARGEST))
+    packed: list[bytes] = [
+        msgpack.packb([tuple(one) for one in events[start : start + each]])
+        for start in range(0, len(events), each)
+    ]
     window.events, window.tail, window.size = [], 0, window.size - size
-    for start in range(0, len(events), each):
-        data: bytes = msgpack.packb([tuple(one) for one in events[start : start + each]])
+    for data in packed:
         chunks.write(window.number, window.chunks, data)
         window.chunks += 1
         window.size += len(data)

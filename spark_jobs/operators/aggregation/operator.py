@@ -99,7 +99,7 @@ class Aggregation:
     def step(
         self, state: WindowState, records: Sequence[Input], now: int, *, behind: bool = False
     ) -> StepResult[WindowState]:
-        turn = StepContext(now, [], {})
+        turn = StepContext(now, [], {}, [])
         if now < state.latest:
             self._go_back(state, now)
         state.latest, state.daily = now, self._said_daily
@@ -122,13 +122,15 @@ class Aggregation:
             held = state.keys.get(key)
             if held is not None and held.window is not None:
                 put_aside(state, held.window, self._chunks)
+        self._drop(turn)
         return StepResult(state, turn.outputs, self._deadline(state))
 
     def finish(self, state: WindowState, now: int) -> StepResult[WindowState]:
         """Close what is open: no more records will come. Only a bounded source ends."""
-        turn = StepContext(now, [], {})
+        turn = StepContext(now, [], {}, [])
         for key, held in state.keys.items():
             self._fire(key, held, "end_of_input", turn)
+        self._drop(turn)
         return StepResult(self.start(), turn.outputs, None)
 
     def restore(
@@ -297,7 +299,7 @@ class Aggregation:
                 turn.outputs.extend(
                     self._maker.skipped(self._firing(key, window, "", turn), "purged")
                 )
-            self._close(held)
+            self._close(held, turn)
         elif status not in _KEEPING:
             self._fire(key, held, "script", turn)
         elif status == "fire":
@@ -320,7 +322,7 @@ class Aggregation:
         made, held.cache, is_done = self._maker.make(firing, held.cache)
         turn.outputs.extend(made)
         if purges or is_done:
-            self._close(held)
+            self._close(held, turn)
 
     def _firing(  # its parts
         self, key: bytes, window: Window, reason: str, turn: StepContext, *, purges: bool = True
@@ -340,12 +342,17 @@ class Aggregation:
             is_last=purges,
         )
 
-    def _close(self, held: WindowsOfKey) -> None:
+    def _close(self, held: WindowsOfKey, turn: StepContext) -> None:
         if held.window is not None and held.window.chunks:
-            self._chunks.drop(held.window.number, held.window.chunks)
+            turn.dropped.append((held.window.number, held.window.chunks))
         held.window = None
         if not self._is_full:
             held.cache = {}
+
+    def _drop(self, turn: StepContext) -> None:
+        """Drop the chunks of closed windows, after all that may fail: this cannot be undone."""
+        for each in turn.dropped:
+            self._chunks.drop(*each)
 
     def _wall(self, state: WindowState, turn: StepContext) -> None:
         """Do what is due by the wall clock."""

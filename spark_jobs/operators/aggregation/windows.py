@@ -63,6 +63,8 @@ class StepContext(NamedTuple):
     outputs: list[Output]
     large: dict[bytes, None]
     """The keys whose windows may have too many events for the state."""
+    dropped: list[tuple[int, int]]
+    """The windows that are closed and have chunks, by their number and that of their chunks."""
 
 
 @dataclass(slots=True)

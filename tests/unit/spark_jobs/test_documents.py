@@ -37,6 +37,8 @@ def _shown(default: object) -> str:
             return f'"{seconds // 60}m"' if seconds > 60 else f'"{seconds}s"'
         case None:
             return "none"
+        case ():
+            return "[]"
         case str():
             return f'"{default}"'
         case _:

@@ -18,6 +18,7 @@ from spark_jobs.source.offsets import (
     ranges,
     require_same,
     shared_out,
+    shown,
 )
 
 EARLIEST = Offsets({"a": {0: 10, 1: 0}, "b": {0: 0}}, {"a": "ia", "b": "ib"})
@@ -204,3 +205,11 @@ def test_tasks_share_the_ranges_evenly(sizes: list[int], tasks: int) -> None:
     assert len(parts) == min(tasks, len(plan))
     loads = [sum(each.end for each in part) for part in parts]
     assert max(loads, default=0) - min(loads, default=0) <= max(sizes, default=0)
+
+
+def test_a_message_names_where_a_batch_reads_and_how_much_it_leaves_out() -> None:
+    assert shown([]) == "no records"
+    assert shown([Range("a", 0, 5, 8)]) == "a/0 from offset 5 to 7"
+    assert shown([Range("a", n, 5, 6) for n in range(10)]).endswith(
+        "a/7 from offset 5 to 5, 2 more"
+    )

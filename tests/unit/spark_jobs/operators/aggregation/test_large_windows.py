@@ -97,6 +97,21 @@ def test_windows_of_several_keys_keep_their_chunks_apart(tmp_path: Path) -> None
     assert not chunks.held
 
 
+def test_a_step_that_fails_leaves_the_chunks_of_a_window_that_it_has_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = running(tmp_path, step(**WHOLE), sums=SUMS)
+    chunks = _filled(given, 1_000)
+    before, held = encoded(given.state), dict(chunks.held)
+    with monkeypatch.context() as patched:
+        patched.setattr(given.operator, "_set_alarm", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            given.at(101)
+    assert chunks.held == held
+    given.state = decoded(given.operator, before)
+    assert values(given.at(101)) == [{"ids": list(range(1_000))}]
+
+
 @pytest.mark.parametrize("answer", ["purge", "fireAndPurge"])
 def test_a_purged_window_leaves_no_chunks(tmp_path: Path, answer: str) -> None:
     script = f"def trigger(IN, Env):\n    return '{answer}' if IN['id'] == 999 else 'continue'\n"
