@@ -5,10 +5,13 @@ The aggregation job, from Kafka to Kafka, has one key with one open window. When
 some number of events, further ones come one at a time, a batch for each. A script then sums the
 window: `aggregate` reads all its events when it closes, and `fold` takes each when it comes.
 
-For each script and each number of events, it measures a batch of one event (`p50_ms`), its
-processor time in Spark and its workers (`cpu_ms`), and what it writes to the checkpoint
-(`written_bytes`); then the batch that closes the window (`closing_s`), with the most memory that
-one Python process had (`peak_mb`).
+For each script and each number of events, it measures a batch of one event:
+
+- `p50_ms`, and `cpu_ms`, its processor time in Java and its Python workers;
+- `written_bytes`, which it adds to the checkpoint.
+
+Then the window closes: `closing_s` is the duration of that batch, and `peak_mb` the most memory
+that one Python process has had.
 """
 
 import argparse

@@ -12,7 +12,7 @@ TAIL = 16 * 2**10
 _LARGEST = 2**20
 """About the most bytes of one chunk."""
 _EACH = 64
-"""What a record or a header takes beside its contents, about."""
+"""About how many bytes a record or a header takes beside its contents."""
 
 
 class Chunks(Protocol):

@@ -32,7 +32,7 @@ class Firing:
     count: int
     """The number of events."""
     folded: Any
-    """What a script has folded them into."""
+    """The accumulator, if a script folds."""
     last: tuple[str, int, int]
     """The topic, the partition and the offset of the last event."""
     is_last: bool

@@ -21,7 +21,7 @@ class Window:
     touched: int
     """The wall clock when its last event came."""
     events: list[Record] = field(default_factory=list)
-    """Those that are in no chunk; none if a script folds them."""
+    """The events that are in no chunk; none if a script folds."""
     revision: int = 0
     count: int = 0
     """The number of all its events."""
@@ -33,7 +33,7 @@ class Window:
     """The number by which its chunks are found; 0: it has none."""
     chunks: int = 0
     folded: Any = None
-    """What a script has folded its events into."""
+    """The accumulator, if a script folds."""
     last: tuple[str, int, int] = NOWHERE
     """If a script folds: the topic, the partition and the offset of its last event."""
 
