@@ -22,17 +22,13 @@ from spark_jobs.operators.aggregation.config import (
     CountTrigger,
     EventTimeTrigger,
     Gapped,
-    OnceADay,
-    TimeTrigger,
-    Trigger,
 )
+from spark_jobs.operators.aggregation.daily import DailyTimes
 from spark_jobs.operators.aggregation.firing import Firing, Maker
 from spark_jobs.operators.aggregation.formats import formats
 from spark_jobs.operators.aggregation.keying import Keying
 from spark_jobs.operators.aggregation.scripts.scripts import Answer, Scripts
 from spark_jobs.operators.aggregation.settings import AggregationSettings
-from spark_jobs.operators.aggregation.triggers.clocks import Daily
-from spark_jobs.operators.aggregation.triggers.time_patterns import TimePattern
 from spark_jobs.operators.aggregation.windows import StepContext, Window, WindowsOfKey, WindowState
 from spark_jobs.operators.step import (
     NEVER,
@@ -46,7 +42,6 @@ from spark_jobs.operators.step import (
 
 _CATCHING_UP = 60_000
 """How long a daily firing waits for a source that lags."""
-_DAY = 86_400_000
 _KEEPING = {"continue", "fire"}
 
 
@@ -76,8 +71,7 @@ class Aggregation:
         self._gap = step.trigger.timeout if isinstance(step.trigger, Gapped) else NEVER
         is_timed = isinstance(step.trigger, Gapped) and step.trigger.should_fire_at_processing_time
         self._first = self._gap if is_timed else NEVER
-        self._daily = step.trigger.daily() if isinstance(step.trigger, TimeTrigger) else None
-        self._said_daily = _said(step.trigger)
+        self._times = DailyTimes(step.trigger)
         self._most_empty = getattr(step.trigger, "max_empty_intervals", 1)
         self._forget = NEVER if step.forget_after is None else step.forget_after
         self._max_ahead = NEVER if step.max_ahead is None else step.max_ahead
@@ -102,7 +96,7 @@ class Aggregation:
         turn = StepContext(now, [], {}, [])
         if now < state.latest:
             self._go_back(state, now)
-        state.latest, state.daily = now, self._said_daily
+        state.latest, state.daily = now, self._times.said
         if behind:
             state.behind_at = now
         else:
@@ -141,11 +135,11 @@ class Aggregation:
 
         `daily` None: a state of the format before does not say it.
         """
-        is_changed = daily is not None and daily != self._said_daily
-        state = WindowState(keys, behind_at, behind_at, self._said_daily, windows)
+        is_changed = daily is not None and daily != self._times.said
+        state = WindowState(keys, behind_at, behind_at, self._times.said, windows)
         for key, held in keys.items():
             if is_changed and held.next < NEVER:
-                held.next = self._rescheduled(held)
+                held.next = self._times.rescheduled(held)
             touched = held.arrived if held.window is None else held.window.touched
             state.latest = max(state.latest, held.arrived, touched)
             self._set_alarm(state, key, held)
@@ -161,7 +155,7 @@ class Aggregation:
                 window.opened = min(window.opened, now)
                 window.touched = min(window.touched, now)
             if held.next < NEVER:
-                held.next = min(held.next, self._following(held, now))
+                held.next = min(held.next, self._times.following(held, now))
             self._set_alarm(state, key, held)
 
     def _record(self, state: WindowState, record: Input, event: Any, turn: StepContext) -> None:  # noqa: ANN401
@@ -230,11 +224,11 @@ class Aggregation:
             return self._scripts.trigger(event, source, now, held.cache)
         if isinstance(self._trigger, EventTimeTrigger) and held.window is None:
             text, cache = self._scripts.time(event, source, now, held.cache)
-            held.next = self._read(text).after(now)
+            held.next = self._times.read(text).after(now)
             held.at = text
             return Answer("continue", {}, cache)
-        if self._daily is not None and held.next == NEVER:
-            held.next = self._daily.after(now)
+        if self._times.daily is not None and held.next == NEVER:
+            held.next = self._times.daily.after(now)
         return Answer("continue", {}, held.cache)
 
     def _folded(self, held: WindowsOfKey, arrived: _Arrival, cache: Any) -> tuple[Any, Any]:  # noqa: ANN401  # JSON
@@ -255,16 +249,6 @@ class Aggregation:
             f"is {self._most}: raise it, close windows earlier, or write the script as "
             "`def fold(acc, IN, Env)`, which keeps no events"
         )
-
-    def _read(self, text: str) -> Daily:
-        trigger = self._trigger
-        if not isinstance(trigger, EventTimeTrigger):
-            msg = "only timeFromEvent reads times"
-            raise TypeError(msg)
-        try:
-            return Daily.parse(text, TimePattern(trigger.time_pattern), trigger.time_zone)
-        except ValueError as error:
-            raise BadTime(str(error)) from error
 
     def _add(self, held: WindowsOfKey, record: Input, size: int, turn: StepContext) -> None:
         window, time, now = held.window, record.time, turn.now
@@ -382,23 +366,8 @@ class Aggregation:
             # All events that came on days when the job was down are in this one window.
             passed = held.next if held.window is None else max(held.next, turn.now)
             self._fire(key, held, "time", turn)
-            held.next = self._following(held, passed)
+            held.next = self._times.following(held, passed)
         self._set_alarm(state, key, held)
-
-    def _following(self, held: WindowsOfKey, passed: int) -> int:
-        """Return the next time at which the daily trigger fires."""
-        try:
-            return (self._daily or self._read(held.at or "")).after(passed)
-        except BadTime:  # the pattern has changed since the text was found
-            return passed + _DAY
-
-    def _rescheduled(self, held: WindowsOfKey) -> int:
-        """Return when the trigger fires for what was computed by an earlier one."""
-        since = held.next - _DAY if held.window is None else held.window.opened
-        try:
-            return (self._daily or self._read(held.at or "")).after(since)
-        except BadTime:  # the text is not of the new pattern
-            return held.next
 
     def _moment(self, state: WindowState, held: WindowsOfKey) -> int:
         behind_at = state.behind_at
@@ -422,15 +391,3 @@ class Aggregation:
             return None
         # Right after a batch of a source that lags, another may follow.
         return max(first, state.behind_at + min(self._gap, self._forget, _CATCHING_UP))
-
-
-def _said(trigger: Trigger) -> str:
-    """Return what decides when a daily trigger fires; empty: it is none."""
-    if not isinstance(trigger, OnceADay):
-        return ""
-    at = trigger.time if isinstance(trigger, TimeTrigger) else ""
-    return f"{at} {trigger.time_pattern} {trigger.time_zone}"
-
-
-class BadTime(DovecoteError):
-    """A script returned a text that does not match the time pattern."""
