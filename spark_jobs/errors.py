@@ -45,3 +45,7 @@ REPORTED = {
 
 class StateTooLarge(JobError):
     """A bucket has outgrown its limit."""
+
+
+class StateDamaged(JobError):
+    """A part of the state is missing from the checkpoint."""

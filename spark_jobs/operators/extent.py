@@ -3,6 +3,7 @@
 from typing import Any
 
 from spark_jobs.operators import delay
+from spark_jobs.operators.aggregation import windows as aggregation
 from spark_jobs.operators.pairing import operator as pairing
 from spark_jobs.operators.sessions import operator as sessions
 
@@ -13,7 +14,9 @@ def keys(state: Any) -> int:  # noqa: ANN401  # the operator's own
 
 
 def opened(state: Any) -> int:  # noqa: ANN401  # as above
-    """Return how many sessions, unpaired events or waiting records are still to come out."""
+    """
+    Return how many sessions, windows, unpaired events or waiting records are still to come out.
+    """
     match state:
         case sessions.SessionState():
             return sum(len(held.open) for held in state.keys.values())
@@ -21,5 +24,7 @@ def opened(state: Any) -> int:  # noqa: ANN401  # as above
             return sum(len(held.events) + len(held.open) for held in state.keys.values())
         case delay.DelayState():
             return len(state.waiting)
+        case aggregation.WindowState():
+            return sum(held.window is not None for held in state.keys.values())
         case _:
-            return 0
+            return getattr(state, "open", 0)

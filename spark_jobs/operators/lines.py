@@ -46,10 +46,10 @@ def line(output: Output, now: int, settings: OperatorSettings) -> dict[str, Any]
             return head if close_time is None else head | {"close_time": close_time}
         case Failed(record, reason):
             return _about(record, "error", now, settings) | {"reason": reason}
-        case Skipped(key, topic, partition, offset, reason):
+        case Skipped(key, topic, partition, offset, reason, events):
             place = {"topic": topic, "partition": partition, "offset": offset}
             head = {"kind": "skip", "key": _key(key, settings), "at": now}
-            return head | place | {"reason": reason}
+            return head | place | {"reason": reason} | ({"events": events} if events > 1 else {})
         case Released(value):
             msg = f"the released value is no record: {type(value).__name__}"
             raise TypeError(msg)

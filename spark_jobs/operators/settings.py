@@ -105,6 +105,12 @@ class SessionsSettings(WindowedSettings):
     aggregate: Annotated[str, Field(min_length=1)] = "count"
     """`count`, `sum`, `list`, `first`, `last`, `min`, `max`, or `module:object`."""
 
+    max_value_bytes: Annotated[int, Field(ge=1)] = 2**20
+    """
+    The most bytes of JSON that a session's `list`, or its value from a `module:object`, may have;
+    a record beyond it goes to the dead letters.
+    """
+
     field: str | None = None
     """The field of the value to aggregate; absent: the value itself."""
 
@@ -142,6 +148,12 @@ class PairingSettings(WindowedSettings):
 
     on_duplicate_side: Literal["first", "last", "list"] = "first"
     """Which event counts if a side comes twice in one call."""
+
+    max_events: Annotated[int, Field(ge=2)] = 1_000
+    """
+    The most events of a key that may wait or be remembered at once; a record beyond it goes to the
+    dead letters.
+    """
 
     sides: dict[str, SideSettings]
     """The two sides, by the name of their field in the result."""

@@ -122,6 +122,8 @@ class Skipped(NamedTuple):
     partition: int
     offset: int
     reason: str
+    events: int = 1
+    """If the record is the last of several: their number."""
 
 
 class Failed(NamedTuple):

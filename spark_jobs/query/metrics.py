@@ -83,9 +83,13 @@ class Metrics:
             "state_keys", "Keys in the buckets that were stepped since the start."
         )
         self._open = self._gauge(
-            "state_open", "Open sessions, unpaired events or waiting records in those buckets."
+            "state_open",
+            "Open sessions, open windows, unpaired events or waiting records in those buckets.",
         )
-        self._bytes = self._gauge("state_bytes", "Size of the states of those buckets.")
+        self._bytes = self._gauge(
+            "state_bytes",
+            "Size of the states of those buckets, without the chunks of large windows.",
+        )
         self._largest = self._gauge("largest_bucket_bytes", "Size of the largest of them.")
         self._limit = self._gauge(
             "bucket_limit_bytes", "`state.max_bucket_bytes`: a larger one stops the job."

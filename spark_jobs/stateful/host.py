@@ -15,13 +15,16 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
+    MapState,
     StatefulProcessor,
     StatefulProcessorHandle,
     TimerValues,
 )
 
-from spark_jobs.errors import StateTooLarge
+from spark_jobs.errors import StateDamaged, StateTooLarge
 from spark_jobs.operators import extent
+from spark_jobs.operators.aggregation.guard import Guarded
+from spark_jobs.operators.aggregation.operator import Aggregation
 from spark_jobs.operators.careful import careful
 from spark_jobs.operators.encoding import decode, encode
 from spark_jobs.operators.reading import (
@@ -44,7 +47,14 @@ from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Reporter
 SCHEMA = "outcome binary, alarm long"
 STATE_NAME = "bucket"
 """The name for Spark's state reader."""
+_ADVICE = {
+    "aggregation": "Forget keys earlier (`forgetAfter`), keep less in `Env.cache`",
+    "delay": "Let records wait for less long",
+}
+_ADVICE_OTHERWISE = "Close earlier (`close_after`, `grace`, `forget_after`)"
 _STATE = "state binary, alarm long"
+CHUNKS_NAME = "chunks"
+_PLACE, _CHUNK = "window long, number long", "events binary"
 # Batches begin a varying number of milliseconds after the beat of their trigger. For operators
 # they are on the beat; otherwise, timers set for a number of beats would miss every other one.
 _TICK_MS = 100
@@ -90,6 +100,30 @@ def outcomes(packed: DataFrame, config: StatefulConfig) -> DataFrame:
     )
 
 
+class _StoredChunks:
+    """The chunks of the bucket that is being stepped, in Spark's store."""
+
+    def __init__(self, stored: MapState) -> None:
+        self._stored = stored
+
+    def read(self, window: int, number: int) -> bytes:
+        found = self._stored.getValue((window, number))
+        if found is None:
+            msg = (
+                f"chunk {number} of window {window} is missing from the state: the checkpoint is "
+                "damaged. Go on from a copy of it, or begin with a new checkpoint"
+            )
+            raise StateDamaged(msg)
+        return bytes(found[0])
+
+    def write(self, window: int, number: int, data: bytes) -> None:
+        self._stored.updateValue((window, number), (data,))
+
+    def drop(self, window: int, count: int) -> None:
+        for number in range(count):
+            self._stored.removeKey((window, number))
+
+
 class Bucket(StatefulProcessor):
     """Steps the operator of one bucket after the other."""
 
@@ -104,6 +138,8 @@ class Bucket(StatefulProcessor):
         self._handle = handle
         self._state = handle.getValueState(STATE_NAME, _STATE)
         self._operator = operator(config.operator)
+        if isinstance(self._operator, Aggregation | Guarded):
+            self._operator.keep_in(_StoredChunks(handle.getMapState(CHUNKS_NAME, _PLACE, _CHUNK)))
         self._read = many_reader(config.operator)
         lag = max_lag(config.operator)
         self._max_lag = NEVER if lag is None else lag
@@ -112,6 +148,7 @@ class Bucket(StatefulProcessor):
         self._reporter = Reporter(config.operator, config.topics, config.query)
         windowed = isinstance(config.operator, WindowedSettings)
         self._with_headers = not windowed
+        self._advice = _ADVICE.get(config.operator.type, _ADVICE_OTHERWISE)
         self._by_offset = (
             isinstance(config.operator, WindowedSettings)
             and config.operator.stream_time == "per_partition"
@@ -168,6 +205,8 @@ class Bucket(StatefulProcessor):
         try:
             step = self._operator.step(state, inputs, ticked(now), behind=rows.is_behind)
             data = encode(self._operator, step.state)
+        except StateDamaged:  # no record is to blame
+            raise
         except Exception as error:  # noqa: BLE001  # whatever a record may cause
             stored = self._state.get()
             before = None if stored is None else bytes(stored[0])
@@ -226,9 +265,8 @@ class Bucket(StatefulProcessor):
     def _too_large(self, bucket_: int, size: int) -> str:
         return (
             f"the state of bucket {bucket_} has {size} bytes, more than `state.max_bucket_bytes` "
-            f"({self._config.max_bucket_bytes}): too much is open at once. Close earlier "
-            "(`close_after`, `grace`, `forget_after`) or raise the limit; more buckets need a new "
-            "checkpoint"
+            f"({self._config.max_bucket_bytes}): it holds too many keys at once. {self._advice}, "
+            "or raise the limit; more buckets need a new checkpoint"
         )
 
 

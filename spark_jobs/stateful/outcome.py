@@ -145,7 +145,7 @@ class Reporter:
                 continue
             match output:
                 case Skipped():
-                    skipped[kind(output.reason)] += 1
+                    skipped[kind(output.reason)] += output.events
                 case Late(record, reason, _):
                     skipped["late"] += 1
                     if late is not None:

@@ -248,7 +248,9 @@ class AggregationJob(StatefulSettings):
         # A window that ends after a gap has no time of day to wait for, and the other way round.
         ends = "gap" if isinstance(step.trigger, Gapped) else step.trigger.type
         key = step.key.model_dump(mode="json", exclude={"source", "path"})
-        pins = {**super().pins(), "step.key": key, "step.trigger": ends}
+        # A window whose script folds has none of the events that another would read.
+        kept = "folded" if self.operator.folds else "events"
+        pins = {**super().pins(), "step.key": key, "step.trigger": ends, "step.dsl": kept}
         # Open windows hold records as they came, and firing reads them.
         read = step.format.input.model_dump(mode="json", exclude={"schema_"})
         found = codec(step.format.input, self.operator.input_schemas)

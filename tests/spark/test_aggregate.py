@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -147,6 +148,10 @@ def flow(stack: Stack, tmp_path: Path, spark: SparkSession) -> Flowing:
 
 def _decoded(record: Record, schema: dict[str, Any]) -> Any:
     return fastavro.schemaless_reader(io.BytesIO(record.value or b""), schema, None)
+
+
+def _have_read(flow: Flowing, rows: int) -> bool:
+    return sum(line.rows for line in flow.lines) == rows
 
 
 def _place(name: str, topic: str) -> dict[str, object]:
@@ -292,3 +297,35 @@ def _check(flow: Flowing) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, env=os.environ, capture_output=True, text=True, check=False, timeout=patient(120)
     )
+
+
+def test_a_window_of_very_many_events_is_read_whole_when_it_closes_after_a_restart(
+    flow: Flowing, topic: MakeTopic
+) -> None:
+    source, output, dead = topic(), topic(), topic()
+    (flow.folder / "scripts" / "ids.star").write_text(
+        "def aggregate(IN, Env):\n    return struct(OUT=[e['id'] for e in IN])\n"
+    )
+    step = {
+        "name": "large",
+        "type": "aggregation",
+        "trigger": {"type": "count", "count": 1_001, "timeout": 3_600_000},
+        "dsl": {"path": "ids.star"},
+        "destination": _place("output", output),
+        "error": _place("dead", dead),
+        "maxLag": None,
+    }
+    flow.write(source, [step])
+    for first in (0, 500):
+        events = [{"id": n, "pad": "x" * 100} for n in range(first, first + 500)]
+        flow.send(source, *events, at=T0 + first)
+        flow.run_until(partial(_have_read, flow, first + 500), "all is read")
+    assert (flow.lines[-1].open, flow.lines[-1].keys) == (1, 1)
+    assert 0 < max(line.largest_bucket for line in flow.lines) < 20_000
+
+    flow.send(source, {"id": 1_000}, at=T0 + 1_000)
+    flow.run_until(lambda: len(flow.read(output)) == 1_001, "the window has closed")
+
+    assert [json.loads(each.value or b"") for each in flow.read(output)] == list(range(1_001))
+    assert flow.lines[-1].open == 0
+    assert not flow.read(dead)

@@ -51,8 +51,8 @@ def test_a_recipe_makes_what_it_shows(tmp_path: Path, name: str) -> None:
     assert values(said) == _lines(_BLOCKS[f"{name}.out"])
 
 
-def test_there_are_ten_recipes() -> None:
-    assert len(RECIPES) == 10
+def test_there_are_eleven_recipes() -> None:
+    assert len(RECIPES) == 11
 
 
 def test_the_table_names_a_test_for_all_that_the_manual_has() -> None:

@@ -299,9 +299,20 @@ class Step(Model):
     to `error`; null: never.
     """
     script_timeout: Annotated[StrictInt, Field(ge=10, le=60_000)] = 1_000
-    """The processor time that one call of a script may take, in milliseconds."""
+    """
+    The processor time that one call of a script may take, in milliseconds; as much again for each
+    further MiB of JSON that it is given.
+    """
     script_memory: Annotated[StrictInt, Field(ge=64, le=16_384)] = 512
-    """The memory that a call of a script may take beyond what is in use, in MiB."""
+    """
+    The memory that a call of a script may take beyond what is in use, in MiB; 16 times the JSON
+    that it is given comes on top.
+    """
+    max_window_bytes: Annotated[StrictInt, Field(ge=1)] = 256 * 2**20
+    """
+    About the most bytes that the events of one window may take; what comes beyond it goes to
+    `error`. A window whose script folds keeps no events.
+    """
     forget_after: Milliseconds | None = 86_400_000
     """A key without a window is forgotten this long after its last event."""
 

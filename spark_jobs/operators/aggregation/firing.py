@@ -8,6 +8,7 @@ from outbox import envelope
 from outbox.envelope import Pair, Record
 from outbox.errors import DovecoteError
 from spark_jobs.operators.aggregation.formats import formats
+from spark_jobs.operators.aggregation.formats.json_text import dumps
 from spark_jobs.operators.aggregation.results import Directions, Produced, produced
 from spark_jobs.operators.aggregation.scripts.scripts import Answer, ScriptError, Scripts
 from spark_jobs.operators.aggregation.settings import AggregationSettings
@@ -26,6 +27,13 @@ class Firing:
     """How long the window has existed, in milliseconds of the wall clock."""
     revision: int
     events: Sequence[Record]
+    """None if a script has folded them."""
+    count: int
+    """The number of events."""
+    folded: Any
+    """The accumulator, if a script folds."""
+    last: tuple[str, int, int]
+    """The topic, the partition and the offset of the last event."""
     is_last: bool
     """The window is purged afterwards."""
 
@@ -47,7 +55,8 @@ class Maker:
         step = settings.step
         self._scripts, self._decode = scripts, decode
         self._encode, self._content_type = formats.writing(settings)
-        self._has_script = scripts.has("aggregate")
+        self._has_script = settings.aggregate is not None
+        self._folds, self._concludes = settings.folds, scripts.has("aggregate")
         self._topics = step.topics()
         self._branches = {name: each.topic for name, each in step.branches.items()}
 
@@ -59,20 +68,35 @@ class Maker:
             answer = self._asked(firing, cache)
             found = produced(answer, firing.events)
             if found is None:
-                done = firing.is_last
-                said = self.skipped(firing.key, firing.events, "declined") if done else []
+                said = self.skipped(firing, "declined") if firing.is_last else []
                 return said, answer.cache, False
             made = [self._made(each, firing, number) for number, each in enumerate(found)]
         except DovecoteError as error:
+            if self._folds:
+                return [_failed_fold(firing, str(error))], cache, True
             return [_failed(each, firing.key, str(error)) for each in firing.events], cache, True
         return [*made], answer.cache, False
 
-    @staticmethod
-    def skipped(key: bytes, events: Sequence[Record], reason: str) -> list[Output]:
+    def skipped(self, firing: Firing, reason: str) -> list[Output]:
         """Return the notes about events of which nothing is made."""
-        return [Skipped(key, each.topic, each.partition, each.offset, reason) for each in events]
+        if self._folds:
+            return [Skipped(firing.key, *firing.last, reason, firing.count)]
+        return [
+            Skipped(firing.key, each.topic, each.partition, each.offset, reason)
+            for each in firing.events
+        ]
 
     def _asked(self, firing: Firing, cache: Any) -> Answer:  # noqa: ANN401  # JSON
+        if self._folds:
+            if not self._concludes:
+                return Answer(None, {"OUT": [firing.folded]}, cache)
+            answer = self._scripts.conclude(
+                firing.folded, firing.count, key=firing.key, age=firing.age, cache=cache
+            )
+            if answer.status == "passthrough":
+                msg = "aggregate: a window whose script folds has no events to pass through"
+                raise ScriptError(msg)
+            return answer
         events = [self._decode(each.value, formats.schema_name(each)) for each in firing.events]
         return self._scripts.aggregate(
             events, firing.events, key=firing.key, age=firing.age, cache=cache
@@ -94,7 +118,7 @@ class Maker:
 
     def _made(self, one: Produced, firing: Firing, number: int) -> Made:
         told = one.headers
-        last = firing.events[-1]
+        origin = firing.last
         if one.record is None:
             schema = formats.schema_name(told)
             key: bytes | None = firing.key
@@ -104,6 +128,7 @@ class Maker:
         else:
             last = one.record
             key, value, own, time = last.key, last.value, [*last.headers], last.timestamp
+            origin = last[:3]
         if told.headers:
             names = {name for name, _ in told.headers}
             own = [*(pair for pair in own if pair[0] not in names), *told.headers]
@@ -116,10 +141,10 @@ class Maker:
             reason=firing.reason,
             start=firing.start,
             end=firing.end,
-            events=len(firing.events),
+            events=firing.count,
             revision=firing.revision,
             number=number,
-            origin=(last.topic, last.partition, last.offset),
+            origin=origin,
             window=firing.key,
             shown=one.event,
             is_passed=one.record is not None,
@@ -141,6 +166,15 @@ class Maker:
             msg = f'BranchName "{told.branch}" is no branch of this step: {known}'
             raise ScriptError(msg)
         return self._branches[told.branch]
+
+
+def _failed_fold(firing: Firing, reason: str) -> Failed:
+    """Return the one dead letter of a window that keeps no events: what they were folded into."""
+    pairs: list[Pair] = [(envelope.CONTENT_TYPE, b"application/json")]
+    value = dumps(firing.folded)
+    record = Record(*firing.last, max(firing.end, 0), firing.key, value, pairs)
+    said = f"{reason} (this is what `fold` has made of the window's {firing.count} events)"
+    return _failed(record, firing.key, said)
 
 
 def _failed(record: Record, key: bytes, reason: str) -> Failed:

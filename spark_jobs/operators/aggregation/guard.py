@@ -1,11 +1,12 @@
 """The operator of a step with scripts, run in a process that may be killed with them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from outbox.envelope import Record
-from spark_jobs.operators.aggregation.host import Stepped
+from spark_jobs.operators.aggregation.chunks import Chunks, InMemory
 from spark_jobs.operators.aggregation.operator import Aggregation
-from spark_jobs.operators.aggregation.scripts.helper import SharedState, helper
+from spark_jobs.operators.aggregation.scripts.helper import SharedState, Stepped, helper
 from spark_jobs.operators.aggregation.scripts.scripts import Scripts
 from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.aggregation.state import encoded
@@ -22,31 +23,40 @@ class Guarded:
 
     def __init__(self, settings: AggregationSettings) -> None:
         self._settings = settings
+        self._chunks: Chunks = InMemory()
         helper(settings)
 
     def start(self) -> SharedState:
         return SharedState(encoded(Aggregation.start()))
 
+    def keep_in(self, chunks: Chunks) -> None:
+        """Keep the events of large windows in `chunks`, which is stored with the state."""
+        self._chunks = chunks
+
     def step(
         self, state: SharedState, records: Sequence[Input], now: int, *, behind: bool = False
     ) -> StepResult[SharedState]:
-        asked = helper(self._settings)
-        return self._result(asked.ask("step", (records, behind), now, state=state), asked.starts)
+        return self._asked("step", (records, behind), now, state=state)
 
     def finish(self, state: SharedState, now: int) -> StepResult[SharedState]:
         """Close what is open: no more records will come."""
-        asked = helper(self._settings)
-        return self._result(asked.ask("finish", now, state=state), asked.starts)
+        return self._asked("finish", now, state=state)
 
     def keys(self, records: Sequence[Record]) -> list[bytes | None]:
         """Return the key of each record, None if it has none."""
         found: list[bytes | None] = helper(self._settings).ask("keys", records)
         return found
 
-    @staticmethod
-    def _result(told: Stepped, start: int) -> StepResult[SharedState]:
-        number, data, keys, outputs, deadline = told
-        return StepResult(SharedState(data, start, number, range(keys)), outputs, deadline)
+    def _asked(self, method: str, *arguments: Any, state: SharedState) -> StepResult[SharedState]:  # noqa: ANN401
+        asked = helper(self._settings)
+        told: Stepped = asked.ask(method, *arguments, state=state, chunks=self._chunks)
+        # Only now: a request that ends its process is made again.
+        for chunk in told.written:
+            self._chunks.write(*chunk)
+        for chunks in told.dropped:
+            self._chunks.drop(*chunks)
+        found = SharedState(told.data, asked.starts, told.number, range(told.keys), told.open)
+        return StepResult(found, told.outputs, told.deadline)
 
 
 def make(settings: AggregationSettings) -> Aggregation | Guarded:

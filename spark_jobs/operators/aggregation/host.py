@@ -11,30 +11,57 @@ from typing import Any
 from outbox.envelope import Record
 from outbox.errors import BadSettings, DovecoteError
 from spark_jobs.operators.aggregation.operator import Aggregation
+from spark_jobs.operators.aggregation.scripts.helper import Stepped
 from spark_jobs.operators.aggregation.scripts.limits import SIZE, Limits
 from spark_jobs.operators.aggregation.scripts.scripts import Scripts
 from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.aggregation.state import decoded, encoded
-from spark_jobs.operators.step import Input, Output
+from spark_jobs.operators.step import Input
 
 _KEPT = 64
 
-Stepped = tuple[int, bytes, int, list[Output], int | None]
-"""The number of the state, the state, its number of keys, the outputs, and the deadline."""
+
+class NotedChunks:
+    """Reads chunks from the parent, and notes for it what is to change."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a request, with nothing noted."""
+        self.written: list[tuple[int, int, bytes]] = []
+        self.dropped: list[tuple[int, int]] = []
+
+    def read(self, window: int, number: int) -> bytes:
+        self._connection.send(("read", (window, number)))
+        found: bytes = self._connection.recv()
+        return found
+
+    def write(self, window: int, number: int, data: bytes) -> None:
+        self.written.append((window, number, data))
+
+    def drop(self, window: int, count: int) -> None:
+        self.dropped.append((window, count))
 
 
 class Host:
     """The requests that a parent may make."""
 
-    def __init__(self, settings: AggregationSettings, limits: Limits) -> None:
+    def __init__(
+        self, settings: AggregationSettings, limits: Limits, connection: Connection
+    ) -> None:
         self._scripts = Scripts(settings, limits.call)
         self._operator = Aggregation(settings, self._scripts)
+        self._chunks = NotedChunks(connection)
+        self._operator.keep_in(self._chunks)
         self._states: OrderedDict[int, Any] = OrderedDict()
         self._number = 0
 
     def begin(self) -> None:
         """Begin a request."""
         self._scripts.begin()
+        self._chunks.begin()
 
     def step(
         self, state: tuple[int, bytes | None], batch: tuple[Sequence[Input], bool], now: int, /
@@ -65,8 +92,16 @@ class Host:
         self._states[self._number] = step.state
         while len(self._states) > _KEPT:
             self._states.popitem(last=False)
-        keys = len(step.state.keys)
-        return self._number, encoded(step.state), keys, step.outputs, step.deadline
+        return Stepped(
+            number=self._number,
+            data=encoded(step.state),
+            keys=len(step.state.keys),
+            open=sum(held.window is not None for held in step.state.keys.values()),
+            outputs=step.outputs,
+            deadline=step.deadline,
+            written=self._chunks.written,
+            dropped=self._chunks.dropped,
+        )
 
 
 def main(connection: Connection, shared: mmap.mmap) -> None:
@@ -78,7 +113,7 @@ def main(connection: Connection, shared: mmap.mmap) -> None:
     limits = Limits(shared, milliseconds=step.script_timeout, mebibytes=step.script_memory)
     limits.begin({})
     try:
-        host = limits.guarded(lambda: Host(settings, limits))
+        host = limits.guarded(lambda: Host(settings, limits, connection))
     except BadSettings as error:
         connection.send(("refused", str(error)))
         return

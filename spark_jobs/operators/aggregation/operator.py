@@ -6,25 +6,29 @@ later, or when none has come for that long; for `time` and `timeFromEvent`, once
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
+from spark_jobs.operators.aggregation.chunks import (
+    TAIL,
+    Chunks,
+    InMemory,
+    events_of,
+    put_aside,
+    size_of,
+)
 from spark_jobs.operators.aggregation.config import (
     CountTrigger,
     EventTimeTrigger,
     Gapped,
-    OnceADay,
-    TimeTrigger,
-    Trigger,
 )
+from spark_jobs.operators.aggregation.daily import DailyTimes
 from spark_jobs.operators.aggregation.firing import Firing, Maker
 from spark_jobs.operators.aggregation.formats import formats
 from spark_jobs.operators.aggregation.keying import Keying
 from spark_jobs.operators.aggregation.scripts.scripts import Answer, Scripts
 from spark_jobs.operators.aggregation.settings import AggregationSettings
-from spark_jobs.operators.aggregation.triggers.clocks import Daily
-from spark_jobs.operators.aggregation.triggers.time_patterns import TimePattern
 from spark_jobs.operators.aggregation.windows import StepContext, Window, WindowsOfKey, WindowState
 from spark_jobs.operators.step import (
     NEVER,
@@ -38,8 +42,15 @@ from spark_jobs.operators.step import (
 
 _CATCHING_UP = 60_000
 """How long a daily firing waits for a source that lags."""
-_DAY = 86_400_000
 _KEEPING = {"continue", "fire"}
+
+
+class _Arrival(NamedTuple):
+    """A record on its way into a window."""
+
+    record: Input
+    event: Any
+    size: int
 
 
 class Aggregation:
@@ -60,26 +71,32 @@ class Aggregation:
         self._gap = step.trigger.timeout if isinstance(step.trigger, Gapped) else NEVER
         is_timed = isinstance(step.trigger, Gapped) and step.trigger.should_fire_at_processing_time
         self._first = self._gap if is_timed else NEVER
-        self._daily = step.trigger.daily() if isinstance(step.trigger, TimeTrigger) else None
-        self._said_daily = _said(step.trigger)
+        self._times = DailyTimes(step.trigger)
         self._most_empty = getattr(step.trigger, "max_empty_intervals", 1)
         self._forget = NEVER if step.forget_after is None else step.forget_after
         self._max_ahead = NEVER if step.max_ahead is None else step.max_ahead
         decode = formats.reading(settings)
         self.keyed = Keying(step.key, scripts, decode).keyed
+        self.folds = settings.folds
+        self._most = NEVER if self.folds else step.max_window_bytes
         self._maker = Maker(settings, scripts, decode)
+        self._chunks: Chunks = InMemory()
 
     @staticmethod
     def start() -> WindowState:
         return WindowState()
 
+    def keep_in(self, chunks: Chunks) -> None:
+        """Keep the events of large windows in `chunks`, which is stored with the state."""
+        self._chunks = chunks
+
     def step(
         self, state: WindowState, records: Sequence[Input], now: int, *, behind: bool = False
     ) -> StepResult[WindowState]:
-        turn = StepContext(now, [])
+        turn = StepContext(now, [], {}, [])
         if now < state.latest:
             self._go_back(state, now)
-        state.latest, state.daily = now, self._said_daily
+        state.latest, state.daily = now, self._times.said
         if behind:
             state.behind_at = now
         else:
@@ -95,28 +112,34 @@ class Aggregation:
                 self._record(
                     state, record if key == record.key else record._replace(key=key), event, turn
                 )
+        for key in turn.large:
+            held = state.keys.get(key)
+            if held is not None and held.window is not None:
+                put_aside(state, held.window, self._chunks)
+        self._drop(turn)
         return StepResult(state, turn.outputs, self._deadline(state))
 
     def finish(self, state: WindowState, now: int) -> StepResult[WindowState]:
         """Close what is open: no more records will come. Only a bounded source ends."""
-        turn = StepContext(now, [])
+        turn = StepContext(now, [], {}, [])
         for key, held in state.keys.items():
             self._fire(key, held, "end_of_input", turn)
+        self._drop(turn)
         return StepResult(self.start(), turn.outputs, None)
 
     def restore(
-        self, keys: dict[bytes, WindowsOfKey], behind_at: int, daily: str | None
+        self, keys: dict[bytes, WindowsOfKey], behind_at: int, daily: str | None, windows: int
     ) -> WindowState:
         """
         Return the state that is made of these stored parts; changed times count at once.
 
         `daily` None: a state of the format before does not say it.
         """
-        is_changed = daily is not None and daily != self._said_daily
-        state = WindowState(keys, behind_at, behind_at, self._said_daily)
+        is_changed = daily is not None and daily != self._times.said
+        state = WindowState(keys, behind_at, behind_at, self._times.said, windows)
         for key, held in keys.items():
             if is_changed and held.next < NEVER:
-                held.next = self._rescheduled(held)
+                held.next = self._times.rescheduled(held)
             touched = held.arrived if held.window is None else held.window.touched
             state.latest = max(state.latest, held.arrived, touched)
             self._set_alarm(state, key, held)
@@ -132,11 +155,10 @@ class Aggregation:
                 window.opened = min(window.opened, now)
                 window.touched = min(window.touched, now)
             if held.next < NEVER:
-                held.next = min(held.next, self._following(held, now))
+                held.next = min(held.next, self._times.following(held, now))
             self._set_alarm(state, key, held)
 
     def _record(self, state: WindowState, record: Input, event: Any, turn: StepContext) -> None:  # noqa: ANN401
-        source: Record = record.value
         key = record.key or b""
         held = state.keys.get(key)
         if held is None:
@@ -144,24 +166,41 @@ class Aggregation:
         if self._gap < NEVER and not self._is_in_time(key, held, record, turn):
             return
         window = held.window
-        if self._counts:
+        size = 0 if self.folds else size_of(record.value)
+        if window is not None and window.size + size > self._most:
+            turn.outputs.append(Failed(record, self._full(window)))
+            return
+        if self._counts and not self.folds:
             state.keys[key] = held
-            self._add(held, record, turn.now)
-            if held.window is not None and len(held.window.events) >= self._count:
+            self._add(held, record, size, turn)
+            if held.window is not None and held.window.count >= self._count:
                 self._fire(key, held, "count", turn)
         else:
-            try:
-                answer = self._asked(held, event, source, turn.now)
-            except DovecoteError as error:
-                turn.outputs.append(Failed(record, str(error)))
-            else:
-                state.keys[key] = held
-                self._add(held, record, turn.now)
-                self._act(key, held, answer, turn)
+            self._take(state, held, _Arrival(record, event, size), turn)
         # While a window is open its alarm only moves later, so an early one does no harm.
         is_same = window is not None and held.window is window and self._gap < NEVER
         if not is_same and key in state.keys:
             self._set_alarm(state, key, held)
+
+    def _take(
+        self, state: WindowState, held: WindowsOfKey, arrived: _Arrival, turn: StepContext
+    ) -> None:
+        """Take a record about which a script, or a time of day, is asked."""
+        record, key = arrived.record, arrived.record.key or b""
+        try:
+            answer = self._asked(held, arrived.event, record.value, turn.now)
+            folded = None
+            if self.folds:
+                folded, cache = self._folded(held, arrived, answer.cache)
+                answer = answer._replace(cache=cache)
+        except DovecoteError as error:
+            turn.outputs.append(Failed(record, str(error)))
+            return
+        state.keys[key] = held
+        self._add(held, record, arrived.size, turn)
+        if self.folds and held.window is not None:
+            held.window.folded, held.window.last = folded, record.value[:3]
+        self._act(key, held, answer, turn)
 
     def _is_in_time(
         self, key: bytes, held: WindowsOfKey, record: Input, turn: StepContext
@@ -185,34 +224,48 @@ class Aggregation:
             return self._scripts.trigger(event, source, now, held.cache)
         if isinstance(self._trigger, EventTimeTrigger) and held.window is None:
             text, cache = self._scripts.time(event, source, now, held.cache)
-            held.next = self._read(text).after(now)
+            held.next = self._times.read(text).after(now)
             held.at = text
             return Answer("continue", {}, cache)
-        if self._daily is not None and held.next == NEVER:
-            held.next = self._daily.after(now)
+        if self._times.daily is not None and held.next == NEVER:
+            held.next = self._times.daily.after(now)
         return Answer("continue", {}, held.cache)
 
-    def _read(self, text: str) -> Daily:
-        trigger = self._trigger
-        if not isinstance(trigger, EventTimeTrigger):
-            msg = "only timeFromEvent reads times"
-            raise TypeError(msg)
-        try:
-            return Daily.parse(text, TimePattern(trigger.time_pattern), trigger.time_zone)
-        except ValueError as error:
-            raise BadTime(str(error)) from error
+    def _folded(self, held: WindowsOfKey, arrived: _Arrival, cache: Any) -> tuple[Any, Any]:  # noqa: ANN401  # JSON
+        """Return what the script folds an event into, and the cache."""
+        window = held.window or Window(0, 0, 0, 0)
+        return self._scripts.fold(
+            window.folded,
+            arrived.event,
+            arrived.record.value,
+            key=arrived.record.key or b"",
+            count=window.count + 1,
+            cache=cache,
+        )
 
-    def _add(self, held: WindowsOfKey, record: Input, now: int) -> None:
-        window, time = held.window, record.time
+    def _full(self, window: Window) -> str:
+        return (
+            f"its window has {window.count} events of {window.size} bytes, and `maxWindowBytes` "
+            f"is {self._most}: raise it, close windows earlier, or write the script as "
+            "`def fold(acc, IN, Env)`, which keeps no events"
+        )
+
+    def _add(self, held: WindowsOfKey, record: Input, size: int, turn: StepContext) -> None:
+        window, time, now = held.window, record.time, turn.now
         if window is None:
-            held.window = Window(time, time, now, now, [record.value])
-        else:
-            if time > window.end:
-                window.end = time
-            elif time < window.start:
-                window.start = time
-            window.touched = now
+            window = held.window = Window(time, time, now, now)
+        elif time > window.end:
+            window.end = time
+        elif time < window.start:
+            window.start = time
+        window.touched = now
+        window.count += 1
+        if not self.folds:
             window.events.append(record.value)
+            window.size += size
+            window.tail += size
+            if window.tail > TAIL:
+                turn.large[record.key or b""] = None
         held.arrived = now
         held.clock = max(held.clock, time)
         held.empty = 0
@@ -220,13 +273,17 @@ class Aggregation:
     def _act(self, key: bytes, held: WindowsOfKey, answer: Answer, turn: StepContext) -> None:
         held.cache = answer.cache
         if not self._asks:
+            if held.window is not None and held.window.count >= self._count:
+                self._fire(key, held, "count", turn)
             return
         status = answer.status if isinstance(answer.status, str) else None
         if status == "purge":
             window = held.window
             if window is not None:
-                turn.outputs.extend(self._maker.skipped(key, window.events, "purged"))
-            self._close(held)
+                turn.outputs.extend(
+                    self._maker.skipped(self._firing(key, window, "", turn), "purged")
+                )
+            self._close(held, turn)
         elif status not in _KEEPING:
             self._fire(key, held, "script", turn)
         elif status == "fire":
@@ -245,25 +302,41 @@ class Aggregation:
         if window is None:
             return
         window.revision += 1
-        firing = Firing(
+        firing = self._firing(key, window, reason, turn, purges=purges)
+        made, held.cache, is_done = self._maker.make(firing, held.cache)
+        turn.outputs.extend(made)
+        if purges or is_done:
+            self._close(held, turn)
+
+    def _firing(  # its parts
+        self, key: bytes, window: Window, reason: str, turn: StepContext, *, purges: bool = True
+    ) -> Firing:
+        events = events_of(window, self._chunks)
+        return Firing(
             key=key,
             reason=reason,
             start=window.start,
             end=window.end,
             age=turn.now - window.opened,
             revision=window.revision,
-            events=window.events,
+            events=events,
+            count=window.count,
+            folded=window.folded,
+            last=events[-1][:3] if events else window.last,
             is_last=purges,
         )
-        made, held.cache, is_done = self._maker.make(firing, held.cache)
-        turn.outputs.extend(made)
-        if purges or is_done:
-            self._close(held)
 
-    def _close(self, held: WindowsOfKey) -> None:
+    def _close(self, held: WindowsOfKey, turn: StepContext) -> None:
+        if held.window is not None and held.window.chunks:
+            turn.dropped.append((held.window.number, held.window.chunks))
         held.window = None
         if not self._is_full:
             held.cache = {}
+
+    def _drop(self, turn: StepContext) -> None:
+        """Drop the chunks of closed windows, after all that may fail: this cannot be undone."""
+        for each in turn.dropped:
+            self._chunks.drop(*each)
 
     def _wall(self, state: WindowState, turn: StepContext) -> None:
         """Do what is due by the wall clock."""
@@ -293,23 +366,8 @@ class Aggregation:
             # All events that came on days when the job was down are in this one window.
             passed = held.next if held.window is None else max(held.next, turn.now)
             self._fire(key, held, "time", turn)
-            held.next = self._following(held, passed)
+            held.next = self._times.following(held, passed)
         self._set_alarm(state, key, held)
-
-    def _following(self, held: WindowsOfKey, passed: int) -> int:
-        """Return the next time at which the daily trigger fires."""
-        try:
-            return (self._daily or self._read(held.at or "")).after(passed)
-        except BadTime:  # the pattern has changed since the text was found
-            return passed + _DAY
-
-    def _rescheduled(self, held: WindowsOfKey) -> int:
-        """Return when the trigger fires for what was computed by an earlier one."""
-        since = held.next - _DAY if held.window is None else held.window.opened
-        try:
-            return (self._daily or self._read(held.at or "")).after(since)
-        except BadTime:  # the text is not of the new pattern
-            return held.next
 
     def _moment(self, state: WindowState, held: WindowsOfKey) -> int:
         behind_at = state.behind_at
@@ -333,15 +391,3 @@ class Aggregation:
             return None
         # Right after a batch of a source that lags, another may follow.
         return max(first, state.behind_at + min(self._gap, self._forget, _CATCHING_UP))
-
-
-def _said(trigger: Trigger) -> str:
-    """Return what decides when a daily trigger fires; empty: it is none."""
-    if not isinstance(trigger, OnceADay):
-        return ""
-    at = trigger.time if isinstance(trigger, TimeTrigger) else ""
-    return f"{at} {trigger.time_pattern} {trigger.time_zone}"
-
-
-class BadTime(DovecoteError):
-    """A script returned a text that does not match the time pattern."""

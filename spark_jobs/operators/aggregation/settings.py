@@ -1,5 +1,6 @@
 """A step with the contents of all its files, so that a worker needs no file."""
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -39,6 +40,20 @@ class AggregationSettings(Settings):
     @property
     def has_scripts(self) -> bool:
         return any((self.key, self.trigger, self.aggregate))
+
+    @property
+    def folds(self) -> bool:
+        """The script of a window takes its events one by one, and none of them is kept."""
+        return self.aggregate is not None and _has(self.aggregate, "fold")
+
+    @property
+    def concludes(self) -> bool:
+        """The script of a window has a function for all of it."""
+        return self.aggregate is not None and (not self.folds or _has(self.aggregate, "aggregate"))
+
+
+def _has(script: Text, function: str) -> bool:
+    return re.search(rf"^def\s+{function}\s*\(", script.text, re.MULTILINE) is not None
 
 
 def load_step(file: Path, *, folders: Sequence[Path] = ()) -> AggregationSettings:

@@ -5,11 +5,16 @@ from typing import Any
 import msgpack
 from pydantic_core import from_json
 
-from outbox.envelope import Record
 from outbox.errors import DovecoteError
+from spark_jobs.operators.aggregation.chunks import restored, size_of
 from spark_jobs.operators.aggregation.formats.json_text import dumps
 from spark_jobs.operators.aggregation.operator import Aggregation
-from spark_jobs.operators.aggregation.windows import Window, WindowsOfKey, WindowState
+from spark_jobs.operators.aggregation.windows import (
+    NOWHERE,
+    Window,
+    WindowsOfKey,
+    WindowState,
+)
 
 FORMAT = 2
 NAME = "aggregation"
@@ -34,7 +39,8 @@ def encoded(state: WindowState) -> bytes:
         )
         for key, held in state.keys.items()
     ]
-    data: bytes = msgpack.packb([FORMAT, NAME, [state.behind_at, keys, state.daily]])
+    body = [state.behind_at, keys, state.daily, state.windows]
+    data: bytes = msgpack.packb([FORMAT, NAME, body])
     return data
 
 
@@ -58,6 +64,7 @@ def decoded(operator: Aggregation, data: bytes) -> WindowState:
         raise BadAggregationState(msg)
     behind_at, keys, *rest = body
     daily = rest[0] if rest else None
+    numbered = rest[1] if len(rest) > 1 else 0
     held = {
         key: WindowsOfKey(
             clock,
@@ -70,19 +77,31 @@ def decoded(operator: Aggregation, data: bytes) -> WindowState:
         )
         for key, clock, arrived, window, cache, at, next_, empty in keys
     }
-    return operator.restore(held, behind_at, daily)
+    opened = [each.window for each in held.values() if each.window is not None]
+    if any((each.last == NOWHERE) == operator.folds for each in opened):
+        msg = (
+            "an open window was kept by another kind of script, with `fold` or without: take the "
+            "script back until its windows are closed, or begin with a new checkpoint"
+        )
+        raise BadAggregationState(msg)
+    return operator.restore(held, behind_at, daily, numbered)
 
 
 def _window(window: Window) -> tuple[Any, ...]:
     events = [tuple(each) for each in window.events]
-    return window.start, window.end, window.opened, window.touched, events, window.revision
+    found = window.start, window.end, window.opened, window.touched, events, window.revision
+    if window.number == 0 and window.last == NOWHERE:
+        return found  # the most common case, and the shortest
+    stored = window.number, window.chunks, window.count, window.size
+    return *found, *stored, dumps(window.folded), window.last
 
 
 def _restored(found: list[Any]) -> Window:
-    start, end, opened, touched, events, revision = found
-    return Window(start, end, opened, touched, [_record(each) for each in events], revision)
-
-
-def _record(found: list[Any]) -> Record:
-    record = Record._make(found)
-    return record._replace(headers=[(name, value) for name, value in record.headers])
+    start, end, opened, touched, tail, revision, *rest = found
+    events = [restored(each) for each in tail]
+    size = sum(map(size_of, events))
+    window = Window(start, end, opened, touched, events, revision, len(events), size, size)
+    if rest:
+        window.number, window.chunks, window.count, window.size, folded, last = rest
+        window.folded, window.last = from_json(folded), tuple(last)
+    return window

@@ -7,6 +7,8 @@ from outbox.envelope import Record
 from spark_jobs.operators.alarms import Alarms
 from spark_jobs.operators.step import NEVER, Output
 
+NOWHERE = ("", -1, -1)
+
 
 @dataclass(slots=True)
 class Window:
@@ -19,7 +21,21 @@ class Window:
     touched: int
     """The wall clock when its last event came."""
     events: list[Record] = field(default_factory=list)
+    """The events that are in no chunk; none if a script folds."""
     revision: int = 0
+    count: int = 0
+    """The number of all its events."""
+    size: int = 0
+    """About how many bytes all its events take; 0 if a script folds them."""
+    tail: int = 0
+    """About how many bytes `events` take."""
+    number: int = 0
+    """The number by which its chunks are found; 0: it has none."""
+    chunks: int = 0
+    folded: Any = None
+    """The accumulator, if a script folds."""
+    last: tuple[str, int, int] = NOWHERE
+    """If a script folds: the topic, the partition and the offset of its last event."""
 
 
 @dataclass(slots=True)
@@ -45,6 +61,10 @@ class StepContext(NamedTuple):
 
     now: int
     outputs: list[Output]
+    large: dict[bytes, None]
+    """The keys whose windows may have too many events for the state."""
+    dropped: list[tuple[int, int]]
+    """The windows that are closed and have chunks, by their number and that of their chunks."""
 
 
 @dataclass(slots=True)
@@ -57,4 +77,6 @@ class WindowState:
     """The latest wall clock of a step."""
     daily: str = ""
     """The trigger by which the daily firings of its keys were computed."""
+    windows: int = 0
+    """The number of the last window with chunks."""
     waits: Alarms = field(default_factory=Alarms)

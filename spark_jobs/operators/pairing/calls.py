@@ -98,6 +98,15 @@ class CallsOfKey:
         return max([self.arrived, *came])
 
 
+def count(held: CallsOfKey) -> int:
+    """Return how many events wait, or are remembered."""
+    found = len(held.events)
+    for calls in (held.open, held.closed):
+        for call in calls:
+            found += len(call.sides[0]) + len(call.sides[1]) + len(call.dropped)
+    return found
+
+
 def begin(event: Event) -> Call:
     """Return a call that begins with `event`."""
     return Call(event.time, event.time, ([event], []) if event.side == 0 else ([], [event]))

@@ -17,6 +17,7 @@ from spark_jobs.operators.pairing.sayings import Sayings
 from spark_jobs.operators.settings import PairingSettings, milliseconds, wait
 from spark_jobs.operators.step import (
     NEVER,
+    Failed,
     Input,
     Late,
     Output,
@@ -59,6 +60,7 @@ class Pairing:
         self._close_after = wait(settings.close_after)
         self._forget_after = wait(settings.forget_after)
         self._max_ahead = wait(settings.max_ahead)
+        self._most = settings.max_events
         self._at_once = settings.emit == "on_pair"
         self._on_duplicate = settings.on_duplicate_side
         self._sayings = Sayings.of(settings)
@@ -118,7 +120,7 @@ class Pairing:
     ) -> None:
         """Take records of keys with a clock of their own."""
         keys, sides, open_for = state.keys, self._sides, self._open_for
-        at_once, any_like = self._at_once, calls.is_any_like
+        at_once, any_like, most = self._at_once, calls.is_any_like, self._most
         alarm = min(NEVER, max(now, state.behind_at) + self._close_after)
         taken: dict[bytes, CallsOfKey] = {}
         for record in records:
@@ -137,7 +139,8 @@ class Pairing:
                 if held.ends < time - open_for:
                     self._catch_up(state, key, held, outputs)
             events, close_time = held.events, held.clock - open_for
-            if held.closed or at_once or time < close_time or (events and any_like(events, event)):
+            is_usual = not (held.closed or at_once or time < close_time or len(events) >= most)
+            if not is_usual or (events and any_like(events, event)):
                 self._take(held, record, event, outputs, close_time=close_time)
                 self._set_alarms(state, key, held)
             else:  # the usual case
@@ -206,6 +209,9 @@ class Pairing:
         if (before := calls.duplicated(held, event)) is not None:
             held.arrived = event.arrived  # for as long as copies come, it must be remembered
             outputs.append(skipped(record, f"duplicate of {before.offset}"))
+            return
+        if (count := calls.count(held)) >= self._most:
+            outputs.append(Failed(record, _too_many(count, self._most)))
             return
         if not held.closed and not self._at_once:  # the usual case
             held.arrived = event.arrived
@@ -348,6 +354,13 @@ class Pairing:
 
     def _key(self, ident: Ident) -> bytes:
         return ident[1] if self._per_partition else ident  # type: ignore[no-any-return]  # it is
+
+
+def _too_many(count: int, most: int) -> str:
+    return (
+        f"its key has {count} events that wait or are remembered, and `max_events` is {most}: "
+        "raise it, choose a key for each call, or close earlier (`within`, `grace`, `close_after`)"
+    )
 
 
 def _unfit(record: Input) -> Skipped:

@@ -8,13 +8,15 @@ An aggregate has three functions with the arguments of Kafka Streams: `initializ
 import copy
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from dedup.replay.trace import to_json
 from dedup.rules.policies.expressions import load_object
 from outbox.errors import BadSettings
+from spark_jobs.operators.step import NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +39,31 @@ class Aggregate:
 _NOTHING = object()
 
 
-def load(text: str) -> Aggregate:
+class TooLarge(ValueError):
+    """The value of a session would outgrow its limit."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            f"the session's value would have more than {most} bytes: raise `max_value_bytes`, or "
+            "aggregate to less"
+        )
+
+
+class _Sized(list[Any]):
+    """A list that knows how many bytes of JSON it takes."""
+
+    size = 2
+
+
+def load(text: str, most: int = NEVER) -> Aggregate:
     """
-    Return the aggregate named by `text`.
+    Return the aggregate named by `text`, whose values have no more than `most` bytes of JSON.
 
     Raises:
         BadSettings: there is no such aggregate.
     """
+    if text == "list":
+        return replace(NAMED[text], initializer=_Sized, aggregator=partial(_appended, most))
     if text in NAMED:
         return NAMED[text]
     if ":" not in text:
@@ -58,7 +78,9 @@ def load(text: str) -> Aggregate:
 
     def checked(key: str | list[Any], value: Any, aggregate: Any) -> Any:  # noqa: ANN401  # JSON
         after = aggregator(key, value, aggregate)  # type: ignore[misc]  # it is callable
-        to_json(after)  # here, so that an unusable value is this record's failure
+        size = len(to_json(after))  # here, so that an unusable value is this record's failure
+        if size > most:
+            raise TooLarge(most)
         return after
 
     return Aggregate(initializer, checked, merger)  # type: ignore[arg-type]  # they are callable
@@ -85,6 +107,19 @@ def _sum(total: float, value: float) -> float:
 
 def _append(_: object, value: object, found: list[object]) -> list[object]:
     found.append(value)
+    return found
+
+
+def _appended(most: int, _: object, value: object, found: list[object]) -> list[object]:
+    if not isinstance(found, _Sized):  # it comes from the store, or is merged
+        size = len(to_json(found))
+        found = _Sized(found)
+        found.size = size
+    size = found.size + len(to_json(value)) + 1
+    if size > most:
+        raise TooLarge(most)
+    found.append(value)
+    found.size = size
     return found
 
 

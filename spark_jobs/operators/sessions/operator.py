@@ -84,7 +84,7 @@ class Sessions:
         self._forget_after = wait(settings.forget_after)
         self._max_ahead = wait(settings.max_ahead)
         self._updates = settings.emit == "update"
-        self._aggregate = aggregates.load(settings.aggregate)
+        self._aggregate = aggregates.load(settings.aggregate, settings.max_value_bytes)
         self._is_simple = self._aggregate.is_neutral and not self._updates
         self._text_keys = settings.key == "record"
 

@@ -7,7 +7,8 @@ import starlark
 from outbox.errors import BadSettings
 from spark_jobs.operators.aggregation.settings import Text
 
-# Starlark asks whether to stop about once every thousand instructions. The limit counts
+# Starlark asks whether to stop about once every thousand instructions; this is how often it may
+# ask for each MiB of a call's input. The limit counts
 # instructions, not time: the same call must end the same way when its batch is run again.
 CHECKS = 2_000
 
@@ -78,6 +79,16 @@ def dovecote_call(given):
         all.append([kind, dovecote_str(found) if kind == "int" else found])
     return dovecote_encoded("the answer", all)
 """
+_FOLD = """
+def dovecote_call(given):
+    p = dovecote_given(given)
+    env = dovecote_struct(
+        SourceTopic=p["t"], SourceKey=p["k"], kafka=dovecote_struct(headers=p["h"]), cache=p["c"],
+        loadedVariables=dovecote_variables, AggregationKey=p["w"], AggregationEventCount=p["n"],
+    )
+    found = fold(p["acc"], p["in"], env)
+    return dovecote_encoded("the answer", [dovecote_type(found), found, p["c"]])
+"""
 _MANY = """
 def dovecote_call(given):
     p = dovecote_given(given)
@@ -87,11 +98,12 @@ def dovecote_call(given):
             for s in p["sources"]
         ],
         cache=p["c"], loadedVariables=dovecote_variables, AggregationKey=p["k"],
-        AggregationWindowTimeMs=p["age"], AggregationEventCount=dovecote_len(p["in"]),
+        AggregationWindowTimeMs=p["age"], AggregationEventCount=p["n"],
     )
     found = {name}(p["in"], env)
     return dovecote_encoded("the answer", [dovecote_type(found), found, p["c"]])
 """
+_CALLS = {"aggregate": _MANY, "key": _KEYS, "fold": _FOLD}
 
 
 def compiled(text: Text, name: str, variables: str) -> starlark.FrozenModule:
@@ -102,7 +114,7 @@ def compiled(text: Text, name: str, variables: str) -> starlark.FrozenModule:
         BadSettings: the script cannot be compiled, or lacks that function.
     """
     # After the script, so that its lines keep their numbers.
-    call = {"aggregate": _MANY, "key": _KEYS}.get(name, _ONE).replace("{name}", name)
+    call = _CALLS.get(name, _ONE).replace("{name}", name)
     try:
         module = starlark.Module()
         module["dovecote_text"] = variables
@@ -131,7 +143,8 @@ def _require_function(module: starlark.Module, path: str, name: str) -> None:
         kind, near = None, re.search(r"did you mean (`\w+`)", str(error))
     if kind != "function":
         hint = "" if near is None else f", but {near[1]}"
-        msg = f"script {path}: there is no `def {name}(IN, Env)` in it{hint}"
+        also = ", nor a `def fold(acc, IN, Env)`" if name == "aggregate" else ""
+        msg = f"script {path}: there is no `def {name}(IN, Env)` in it{also}{hint}"
         raise BadSettings(msg)
 
 

@@ -13,8 +13,10 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from outbox.errors import BadSettings, DovecoteError
+from spark_jobs.operators.aggregation.chunks import Chunks
 from spark_jobs.operators.aggregation.scripts.limits import REST, SIZE, called
 from spark_jobs.operators.aggregation.settings import AggregationSettings
+from spark_jobs.operators.step import Output
 
 _KEPT = 4
 _TRIES = 100
@@ -29,6 +31,25 @@ class SharedState(NamedTuple):
     """The start of the helper that knows the state; 0: none."""
     number: int = 0
     keys: range = range(0)
+    open: int = 0
+    """Its number of open windows."""
+
+
+class Stepped(NamedTuple):
+    """The result of a step on its way to the parent."""
+
+    number: int
+    """The number by which this process knows the state."""
+    data: bytes
+    keys: int
+    open: int
+    """The number of open windows."""
+    outputs: list[Output]
+    deadline: int | None
+    written: list[tuple[int, int, bytes]]
+    """Chunks to be written: the window, the number, and the events."""
+    dropped: list[tuple[int, int]]
+    """Windows whose chunks go, and the number of these."""
 
 
 class HelperFailed(DovecoteError):
@@ -55,9 +76,17 @@ class Helper:
             self.close()
             raise
 
-    def ask(self, method: str, *arguments: Any, state: SharedState | None = None) -> Any:  # noqa: ANN401
+    def ask(
+        self,
+        method: str,
+        *arguments: Any,  # noqa: ANN401
+        state: SharedState | None = None,
+        chunks: Chunks | None = None,
+    ) -> Any:  # noqa: ANN401
         """
         Return what `method` of the host returns; `state` comes before its arguments.
+
+        `chunks` is where the host's questions about chunks are answered.
 
         If a script call ends the process, that call has failed, and a new process does the rest.
         After many such calls the following calls fail too, because starting again for each takes
@@ -74,7 +103,7 @@ class Helper:
                 given = (state.number, None if is_known else state.data), *arguments
             try:
                 self._connection.send((method, given, refused))
-                found = self._received()
+                found = self._received(chunks)
             except (EOFError, ConnectionError):
                 refused |= self._blamed()
                 if len(refused) >= _TRIES:
@@ -127,8 +156,11 @@ class Helper:
             )
             raise BadSettings(msg) from error
 
-    def _received(self) -> Any:  # noqa: ANN401  # as the method says
+    def _received(self, chunks: Chunks | None = None) -> Any:  # noqa: ANN401  # as the method says
         kind, found = self._connection.recv()
+        while kind == "read" and chunks is not None:
+            self._connection.send(chunks.read(*found))
+            kind, found = self._connection.recv()
         if kind == "refused":
             raise BadSettings(found)
         if kind == "failed":

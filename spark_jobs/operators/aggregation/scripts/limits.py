@@ -28,6 +28,8 @@ _MIB = 2**20
 # The memory that a call may leave behind besides its answer; after enough of it, the size is read
 # again.
 _CALL_BYTES = 4_096
+# Starlark's values take some times the text that they are made of.
+_FOR_EACH = 16
 # Linux reports the size of a process; elsewhere this is more than its size at the start.
 _UNKNOWN_SIZE = 1_024 * _MIB
 
@@ -55,9 +57,9 @@ class Limits:
         self._grown = NEVER  # the memory may have changed meanwhile
         self._last = max(refused, default=0) if REST in refused else NEVER
 
-    def call(self, work: Callable[[], str]) -> str:
+    def call(self, work: Callable[[], str], size: int) -> str:
         """
-        Make one call.
+        Make one call, whose input has `size` characters: more input may take more.
 
         Raises:
             ScriptError: the call has ended a helper before.
@@ -68,23 +70,24 @@ class Limits:
             raise ScriptError(reason)
         _NUMBER.pack_into(self._shared, 0, self._number)
         try:
-            answer = self.guarded(work)
+            answer = self.guarded(work, size)
         finally:
             _NUMBER.pack_into(self._shared, 0, 0)
         self._grown += len(answer) + _CALL_BYTES
         return answer
 
-    def guarded(self, work: Callable[[], T]) -> T:
+    def guarded(self, work: Callable[[], T], size: int = 0) -> T:
         """Let the kernel end the process if `work` takes more than a call may."""
         # The limit is for the call alone, beyond what is in use: the call is not to blame for what
         # is made of its answer, nor for other calls.
-        if self._grown > _MIB:
+        if self._grown > _MIB or size > _MIB:  # much input was made of much else
             self._limit, self._grown = self._size() + self._mebibytes * _MIB, 0
         usual, hard = self._usual
-        if hard == resource.RLIM_INFINITY or self._limit < hard:
-            resource.setrlimit(resource.RLIMIT_AS, (self._limit, hard))
+        limit = self._limit + size * _FOR_EACH
+        if hard == resource.RLIM_INFINITY or limit < hard:
+            resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
         # Processor time, because a busy machine is no reason to give up a script.
-        signal.setitimer(signal.ITIMER_PROF, self._seconds)
+        signal.setitimer(signal.ITIMER_PROF, self._seconds * (1 + size // _MIB))
         try:
             return work()
         finally:

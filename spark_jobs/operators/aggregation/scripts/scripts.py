@@ -25,6 +25,11 @@ _CALL_DEPTH = 100
 _LONGEST = 200
 _LARGEST = 16 * 2**20
 """The most characters of an answer with its cache: no topic would take a longer one."""
+_LARGEST_KEPT = 2**20
+"""As above, for an answer that stays in the state, which is written with each batch."""
+_WHOLE = {"aggregate", "key"}
+_NO_ACCUMULATOR = {"NoneType", "struct"}
+_MIB = 2**20
 _TOGETHER = 128 * 2**20
 _SHORT = 1_024
 """The most characters of a batch's answers together; answers up to `_SHORT` do not count."""
@@ -33,8 +38,8 @@ LONGEST_KEY = 65_536
 # orjson writes no more than 254 levels; this many lists around a value show if it is too deep.
 _LEVELS = 254 - _DEEPEST
 
-Caller: TypeAlias = Callable[[Callable[[], Any]], Any]
-"""Makes one call, possibly with limits around it."""
+Caller: TypeAlias = Callable[[Callable[[], Any], int], Any]
+"""Makes one call, whose input has so many characters, possibly with limits around it."""
 
 
 class ScriptError(DovecoteError):
@@ -57,14 +62,22 @@ class Scripts:
         BadSettings: one of them cannot be compiled, or lacks its function.
     """
 
-    def __init__(self, settings: AggregationSettings, call: Caller = lambda work: work()) -> None:
+    def __init__(
+        self, settings: AggregationSettings, call: Caller = lambda work, _: work()
+    ) -> None:
         self._call = call
         timed = settings.step.trigger.type == "timeFromEvent"
         found = settings.key, settings.trigger, settings.aggregate
-        names = "key", "time" if timed else "trigger", "aggregate"
+        script = settings.aggregate
+        parts = [
+            ("key", settings.key),
+            ("time" if timed else "trigger", settings.trigger),
+            ("fold", script if settings.folds else None),
+            ("aggregate", script if settings.concludes else None),
+        ]
         self._modules = {
             name: compiled(text, name, settings.variables)
-            for name, text in zip(names, found, strict=True)
+            for name, text in parts
             if text is not None
         }
         self._with_headers = any("headers" in text.text for text in found if text is not None)
@@ -117,8 +130,43 @@ class Scripts:
     ) -> Answer:
         """Return the script's answer to the events of a window."""
         sources = [(each.topic, _text(each.key), self._headers(each)) for each in records]
-        given = {"in": events, "sources": sources, "c": cache, "k": _text(key), "age": age}
-        return self._asked("aggregate", given)
+        return self._aggregated(events, sources, len(events), key=key, age=age, cache=cache)
+
+    def fold(  # the script sees all of it
+        self,
+        folded: Any,  # noqa: ANN401  # JSON
+        event: Any,  # noqa: ANN401  # JSON
+        record: Record,
+        *,
+        key: bytes,
+        count: int,
+        cache: Any,  # noqa: ANN401  # JSON
+    ) -> tuple[Any, Any]:
+        """Return what the script folds an event into, and the cache."""
+        given = self._given(event, record, 0, cache)
+        given |= {"acc": folded, "w": _text(key), "n": count}
+        kind, found, cache = self._called("fold", given)
+        if kind in _NO_ACCUMULATOR:
+            msg = f"fold must return the accumulator (a dict, a list, text or number), not {kind}"
+            raise ScriptError(msg)
+        return found, cache
+
+    def conclude(self, folded: Any, count: int, *, key: bytes, age: int, cache: Any) -> Answer:  # noqa: ANN401  # JSON
+        """Return the script's answer to what it has folded the events of a window into."""
+        return self._aggregated(folded, [], count, key=key, age=age, cache=cache)
+
+    def _aggregated(  # the script sees all of it
+        self,
+        events: Any,  # noqa: ANN401  # JSON
+        sources: Sequence[Any],
+        count: int,
+        *,
+        key: bytes,
+        age: int,
+        cache: Any,  # noqa: ANN401  # JSON
+    ) -> Answer:
+        given = {"in": events, "sources": sources, "n": count, "c": cache, "age": age}
+        return self._asked("aggregate", given | {"k": _text(key)})
 
     def _one(self, name: str, event: Any, record: Record, now: int, cache: Any) -> Answer:  # noqa: ANN401, PLR0917
         return self._asked(name, self._given(event, record, now, cache))
@@ -142,12 +190,16 @@ class Scripts:
     def _called(self, name: str, given: object) -> Any:  # noqa: ANN401  # JSON
         module = self._modules[name]
         try:
-            text = self._passed(given)
-            stop = chain(repeat(False, CHECKS), repeat(True))  # noqa: FBT003  # answers
+            passed = self._passed(given)
+            size = len(passed if isinstance(passed, str) else dumps(given))
+            scale = 1 + size // _MIB
+            stop = chain(repeat(False, CHECKS * scale), repeat(True))  # noqa: FBT003  # answers
             options = starlark.EvalOptions(
                 check_cancelled=stop.__next__, max_callstack_size=_CALL_DEPTH
             )
-            answer = self._call(lambda: module.call_with(options, "dovecote_call", text).value)
+            answer = self._call(
+                lambda: module.call_with(options, "dovecote_call", passed).value, size
+            )
         except ScriptError:
             raise
         except BaseException as error:
@@ -166,8 +218,9 @@ class Scripts:
 
     def _read(self, name: str, answer: str) -> Any:  # noqa: ANN401  # JSON
         size = len(answer)
-        if size > _LARGEST:
-            msg = f"{name}: its answer has {size} characters, more than {_LARGEST}"
+        largest = _LARGEST if name in _WHOLE else _LARGEST_KEPT
+        if size > largest:
+            msg = f"{name}: its answer has {size} characters, more than {largest}"
             raise ScriptError(msg)
         if size > _SHORT:
             if size > self._left:

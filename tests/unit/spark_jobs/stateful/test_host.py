@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from outbox.envelope import Record
+from spark_jobs.errors import StateDamaged
+from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.reading import OperatorSettings
 from spark_jobs.operators.settings import DelaySettings, SessionsSettings
 from spark_jobs.operators.step import NEVER
@@ -18,12 +20,26 @@ BEAT = 1_700_000_000_000
 SESSIONS = SessionsSettings.model_validate({"gap": "10s", "close_after": "3s"})
 
 
+class Chunks(dict[tuple[int, int], tuple[bytes]]):
+    """Spark's map of the chunks of large windows."""
+
+    def getValue(self, key: tuple[int, int]) -> tuple[bytes] | None:  # noqa: N802  # Spark's name
+        return self.get(key)
+
+    def updateValue(self, key: tuple[int, int], value: tuple[bytes]) -> None:  # noqa: N802  # as above
+        self[key] = value
+
+    def removeKey(self, key: tuple[int, int]) -> None:  # noqa: N802  # as above
+        del self[key]
+
+
 class Spark:
     """Keeps the state of one bucket, and its timers."""
 
     def __init__(self) -> None:
         self.value: tuple[Any, ...] | None = None
         self.timers: set[int] = set()
+        self.chunks = Chunks()
 
     def getValueState(self, name: str, schema: str) -> "Spark":  # noqa: ARG002, N802  # Spark's names
         return self
@@ -33,6 +49,9 @@ class Spark:
 
     def update(self, value: tuple[Any, ...]) -> None:
         self.value = value
+
+    def getMapState(self, name: str, key: str, value: str) -> "Chunks":  # noqa: ARG002, N802  # as above
+        return self.chunks
 
     def registerTimer(self, moment: int) -> None:  # noqa: N802  # as above
         self.timers.add(moment)
@@ -119,3 +138,52 @@ def test_a_record_that_waits_longer_than_spark_can_count_has_an_alarm_that_never
 
 def test_the_clock_ticks_in_tenths_of_a_second() -> None:
     assert [ticked(BEAT + late) - BEAT for late in (0, 99, 100, 199)] == [0, 0, 100, 100]
+
+
+def _aggregation() -> AggregationSettings:
+    config = {"type": "kafka", "name": "k"}
+    places = {
+        name: {"name": topic, "type": "destination", "topic": topic, "config": config}
+        for name, topic in (("destination", "out"), ("error", "dead"))
+    }
+    step = {
+        "name": "a",
+        "type": "aggregation",
+        "trigger": {"type": "count", "count": 1_000, "timeout": 1_000},
+        **places,
+    }
+    return AggregationSettings.model_validate({"step": step})
+
+
+def test_a_large_window_lies_in_chunks_beside_the_state_until_it_closes() -> None:
+    spark = Spark()
+    bucket = _bucket(spark, "chunks", _aggregation())
+    sizes = []
+    for number in range(300):
+        record = Record("t", 0, number, BEAT, b"k", b'{"a": "%b"}' % (b"x" * 80), [])
+        outcome, _ = bucket._outcome(0, _rows(record), BEAT, None)
+        sizes.append(outcome.size)
+        assert (outcome.keys, outcome.open) == (1, 1)
+    assert spark.chunks
+    assert max(sizes) < 20_000
+    assert sum(len(data) for (data,) in spark.chunks.values()) > 10_000
+
+    again = _bucket(spark, "chunks, after a restart", _aggregation())
+    (moment,) = spark.timers
+    outcome, _ = again._outcome(0, BucketRows(), moment, moment)
+    made = Outcome.decode(outcome.encode()).outgoing
+    assert [each.origin.offset for each in made] == list(range(300))
+    assert outcome.open == 0
+    assert not spark.chunks
+
+
+def test_a_chunk_that_is_missing_is_named() -> None:
+    spark = Spark()
+    bucket = _bucket(spark, "missing", _aggregation())
+    records = [Record("t", 0, n, BEAT, b"k", b'{"a": "%b"}' % (b"x" * 80), []) for n in range(300)]
+    rows = BucketRows([list(column) for column in zip(*records, strict=True)])
+    bucket._outcome(0, rows, BEAT, None)
+    spark.chunks.clear()
+    (moment,) = spark.timers
+    with pytest.raises(StateDamaged, match="chunk 0 of window 1 is missing"):
+        bucket._outcome(0, BucketRows(), moment, moment)
