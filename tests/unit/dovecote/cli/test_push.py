@@ -131,6 +131,7 @@ def test_the_list_says_what_holds_a_subscription_up(monkeypatch: pytest.MonkeyPa
 
 LETTER = {
     "id": "e-1",
+    "source": "/shop",
     "key": None,
     "origin": "flights/0/7",
     "reason": "it\x1b answered 503",

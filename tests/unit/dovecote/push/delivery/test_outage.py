@@ -139,4 +139,4 @@ def test_ten_minutes_of_refusals_lose_nothing_and_keep_the_order(status: int) ->
     assert len(endpoint.taken) == len(set(endpoint.taken)) == KEYS * PER_KEY
     for key in range(KEYS):
         of_key = [each for each in endpoint.taken if each.startswith(f"{key}-")]
-        assert of_key == [f"{key}-{number}" for number in range(PER_KEY)]
+        assert of_key == [f"{key}-{number}@orders" for number in range(PER_KEY)]
