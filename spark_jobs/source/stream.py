@@ -192,7 +192,7 @@ class PackingPlanner(Planner):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         last = Offsets.of(end)
         plan = offsets.ranges(Offsets.of(start), last)
-        ids = dict(last.ids)
+        ids = last.topic_ids()
         return [Share(each, ids) for each in offsets.shared_out(plan, self._tasks) or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

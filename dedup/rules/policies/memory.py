@@ -50,7 +50,7 @@ class Memory:
         self._within = within
         self._taken: dict[bytes, int] = {}
         self._by_id: dict[bytes, int] = {}
-        """What was taken by an earlier version; empty as soon as all of it is forgotten."""
+        """The marks that an earlier version made; empty as soon as all of them are forgotten."""
         self._streams: dict[Stream, int] = {}
         self._newest: list[int] = []
         """The newest timestamp of each stream."""

@@ -204,3 +204,9 @@ def test_tasks_share_the_ranges_evenly(sizes: list[int], tasks: int) -> None:
     assert len(parts) == min(tasks, len(plan))
     loads = [sum(each.end for each in part) for part in parts]
     assert max(loads, default=0) - min(loads, default=0) <= max(sizes, default=0)
+
+
+def test_the_ids_of_topics_name_records_as_kafkas_own_tools_write_them() -> None:
+    none = "A" * 22
+    found = Offsets({}, {"a": "n/Ne2fw2QOKEJyt4Dk6f+Q", "b": none}).topic_ids()
+    assert found == {"a": "n_Ne2fw2QOKEJyt4Dk6f-Q"}
