@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from dedup.retries.backoff import Backoff
     from dedup.retries.plan import Exceptions, Plan, Tier
     from dedup.retries.tenacity import Tenacity
-    from dedup.rules.identity import Identity
     from dedup.settings.consumer import ConsumerSettings
     from dedup.testing import Trial
 
@@ -44,7 +43,6 @@ __all__ = [
     "DeadTopic",
     "Done",
     "Exceptions",
-    "Identity",
     "Inbox",
     "InboxClaims",
     "NonRetriable",
@@ -72,7 +70,6 @@ if not TYPE_CHECKING:
             "ConsumerSettings": "dedup.settings.consumer",
             "DeadTopic": "dedup.kafka.dead_topic",
             "Exceptions": "dedup.retries.plan",
-            "Identity": "dedup.rules.identity",
             "Inbox": "dedup.inbox.inbox",
             "Plan": "dedup.retries.plan",
             "Tenacity": "dedup.retries.tenacity",

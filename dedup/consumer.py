@@ -25,6 +25,7 @@ from dedup.kafka.partitions import Partitions
 from dedup.kafka.polling import Polling
 from dedup.kafka.starting import Starts
 from dedup.kafka.subscribing import Subscribing
+from dedup.kafka.topic_ids import Topics, topic_ids
 from dedup.metrics import Metrics
 from dedup.retries.aside import Aside
 from dedup.rules.lanes.lanes import Lanes
@@ -188,7 +189,15 @@ class Consumer:
             )
         partitions = Partitions(settings, handover, workers, commits, self.metrics)
         starts = Starts(client, incremental=settings.incremental)
-        assignment = Assignment(partitions, self._aside, threads, starts=starts, claiming=claiming)
+        assignment = Assignment(
+            partitions,
+            self._aside,
+            threads,
+            starts=starts,
+            topics=Topics(topic_ids(settings.kafka), threads, every=settings.refresh),
+            record=self._record,
+            claiming=claiming,
+        )
         retry_topics = self._retry_topics()
         self._subscribing = subscribing = Subscribing(
             client, settings, assignment, starts, own=retry_topics
@@ -199,7 +208,6 @@ class Consumer:
             assignment,
             membership,
             subscribing=subscribing,
-            record=self._record,
             retry_topics=retry_topics,
             health=self.health,
         )

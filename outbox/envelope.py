@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 from outbox.errors import InvalidEvent
 from outbox.event import TRACEPARENT as _TRACEPARENT
@@ -60,8 +60,6 @@ FOREIGN_TYPE = "kafka.record"
 
 Pair: TypeAlias = tuple[str, bytes | None]
 
-_R = TypeVar("_R", bound="Record")
-
 UNREAD_HEADERS: tuple[Pair, ...] = ((UNREAD, None),)
 
 _ENVELOPE = {ID, TYPE, SOURCE, SUBJECT, TIME, SPECVERSION, CONTENT_TYPE, TRACEPARENT, UNREAD}
@@ -86,20 +84,8 @@ class Record(NamedTuple):
 
     @property
     def topic_id(self) -> str | None:
-        """Kafka's id of the topic; None: it is not known. See `of_topic`."""
+        """Kafka's id of the topic; None: it is not known."""
         return None
-
-
-def of_topic(record: type[_R], topic_id: str | None) -> type[_R]:
-    """Return the class of the records of one topic, which Kafka knows by this id."""
-    return record if topic_id is None else _of_topic(record, topic_id)  # type: ignore[arg-type]  # it is hashable
-
-
-@lru_cache(maxsize=4096)
-def _of_topic(record: type[_R], topic_id: str) -> type[_R]:
-    # On the class and not on each record: there are hundreds of thousands a second.
-    named = {"topic_id": topic_id, "__module__": record.__module__}
-    return type(record.__name__, (record,), named)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,11 +166,8 @@ def identity(record: Record) -> tuple[str, str]:
         InvalidEvent: the source or the id is not text.
     """
     found = {name: value for name, value in reversed(record.headers) if value}
-    id_, source = found.get(ID), found.get(SOURCE)
-    return (
-        _text(SOURCE, source) or record.topic,
-        _text(ID, id_) or place(record),
-    )
+    source, id_ = _text(SOURCE, found.get(SOURCE)), _text(ID, found.get(ID))
+    return source or record.topic, id_ or place(record)
 
 
 def place(record: Record) -> str:

@@ -15,6 +15,9 @@ PARTITIONER = {"partitioner": "murmur2_random"}
 Every producer needs it: librdkafka's default is not Java's, and a key would lie in two partitions.
 """
 
+_OF_URLS = str.maketrans("+/", "-_")
+_NO_ID = "A" * 22
+
 _QUIET_SECONDS = 30.0
 _MOST_KNOWN = 1_000
 
@@ -60,6 +63,16 @@ def kafka_logger(name: str) -> logging.Logger:
     log.addFilter(Repeated())
     log.addHandler(logging.NullHandler())
     return log
+
+
+def topic_id(told: object) -> str | None:
+    """
+    Return the id of a topic as Kafka's own tools write it; None: the broker has none.
+
+    `told` is what the client says, whose text has two other characters of base64.
+    """
+    text = str(told).translate(_OF_URLS)
+    return None if text in {"", _NO_ID} else text
 
 
 class Client(Protocol):

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 
 from confluent_kafka import (
@@ -19,13 +19,14 @@ from confluent_kafka import (
 from dedup.kafka.claiming import Claiming
 from dedup.kafka.partitions import Partitions
 from dedup.kafka.starting import Starts
+from dedup.kafka.topic_ids import Topics
 from dedup.retries.aside import Aside, Partition
 from dedup.rules.claim import Claim
 from dedup.rules.lanes.assigned import Assigned, assigned
 from dedup.rules.lanes.lanes import Stretch
 from dedup.rules.lanes.offsets import Offsets
 from dedup.rules.record import Record
-from dedup.rules.starting import onward
+from dedup.rules.starting import is_of_another, onward
 from dovecote.process.rarely import Rarely
 
 _log = logging.getLogger("dovecote.consumer")
@@ -60,10 +61,12 @@ class Assignment:
         threads: Executor,
         *,
         starts: Starts,
+        topics: Topics,
+        record: type[Record],
         claiming: Claiming | None = None,
     ) -> None:
         settings = partitions.settings
-        self._starts = starts
+        self._starts, self._topics, self._record = starts, topics, record
         self._partitions, self._assigned = partitions, partitions.assigned
         self._handover, self._metrics = partitions.handover, partitions.metrics
         self._aside, self._threads, self._claiming = aside, threads, claiming
@@ -80,10 +83,12 @@ class Assignment:
         Take partitions, with their committed offsets and metadata.
 
         A partition for which the group has committed nothing begins at its beginning: at a first
-        start with `latest`, the ends are committed before.
+        start with `latest`, the ends are committed before. So does one whose offset was committed
+        for an earlier topic of the same name.
         """
-        known = self._committed(client, partitions)
-        stretches = [self._begin(each, _found(each, known)) for each in partitions]
+        ids = self._topics.ids(each.topic for each in partitions)
+        known = _without_others(self._committed(client, partitions), ids)
+        stretches = [self._begin(each, _found(each, known), ids) for each in partitions]
         starting = [_starting(each, known) for each in partitions]
         if self._incremental:
             client.incremental_assign(starting)
@@ -146,12 +151,34 @@ class Assignment:
             stretch.topic,
             stretch.partition,
         )
-        self._handover.drain([stretch], 0)
-        new = self._begin(TopicPartition(stretch.topic, stretch.partition), None)
-        self._threads.submit(self._make_ready, [new])
-        begun = self._assigned[stretch.topic, stretch.partition]
+        ids = self._topics.ids([stretch.topic])
+        begun = self._restart(old, ids.get(stretch.topic, old.offsets.topic_id))
         begun.paused = old.paused
         return begun
+
+    def look(self) -> None:
+        """Begin partitions at their beginning whose topics were made anew meanwhile."""
+        others = self._topics.made_anew(self._assigned.values())
+        if not others:
+            return
+        starting = [TopicPartition(*_partition(each), OFFSET_BEGINNING) for each in others]
+        rest = [_standing(each) for each in self._assigned.values() if each not in others]
+        try:
+            self._starts.read_from(starting, rest)
+        except KafkaException as error:
+            _rarely.warning("topics that were made anew wait: %s", error.args[0].str())
+            return
+        for each, id_ in others.items():
+            _say_anew(*_partition(each))
+            self._restart(each, id_)
+
+    def _restart(self, old: Assigned, topic_id: str | None) -> Assigned:
+        topic, partition = _partition(old)
+        self._handover.drain([old.stretch], 0)
+        ids = {} if topic_id is None else {topic: topic_id}
+        new = self._begin(TopicPartition(topic, partition), None, ids)
+        self._threads.submit(self._make_ready, [new])
+        return self._assigned[topic, partition]
 
     def cannot_read(self, topic: str, partition: int) -> None:
         """Take note that the log has nothing at the offset at which a partition stands."""
@@ -216,13 +243,17 @@ class Assignment:
         """Stop waiting for anything."""
         self._closed.set()
 
-    def _begin(self, partition: TopicPartition, known: TopicPartition | None) -> Stretch[Record]:
+    def _begin(
+        self, partition: TopicPartition, known: TopicPartition | None, ids: Mapping[str, str]
+    ) -> Stretch[Record]:
         with self._handover.lock:
             stretch = self._handover.lanes.begin(partition.topic, partition.partition)
         if self._claiming is not None:
             stretch.claim = Claim()
-        offsets = Offsets() if known is None else Offsets(known.offset, known.metadata)
-        new = assigned(stretch, offsets, max_skew=self._partitions.settings.max_skew)
+        at = () if known is None else (known.offset, known.metadata)
+        offsets = Offsets(*at, topic_id=ids.get(partition.topic))
+        most = self._partitions.settings.max_skew
+        new = assigned(stretch, offsets, max_skew=most, record=self._record)
         self._assigned[partition.topic, partition.partition] = new
         return stretch
 
@@ -286,6 +317,29 @@ class Assignment:
             self._aside.revoked(names)
         except Exception as error:  # noqa: BLE001  # nothing depends on it
             _log.warning("%s could not be forgotten: %s", _names(names), error)
+
+
+def _without_others(
+    known: dict[Partition, TopicPartition] | None, ids: Mapping[str, str]
+) -> dict[Partition, TopicPartition] | None:
+    """Return the committed offsets without those of earlier topics of the same names."""
+    if known is None:
+        return None
+    others = {
+        place for place, each in known.items() if is_of_another(each.metadata, ids.get(place[0]))
+    }
+    for place in sorted(others):
+        _say_anew(*place)
+    return {place: each for place, each in known.items() if place not in others}
+
+
+def _say_anew(topic: str, partition: int) -> None:
+    _log.warning(
+        "%s/%d begins at its beginning: the topic was deleted and made anew since the group has "
+        "read it",
+        topic,
+        partition,
+    )
 
 
 def _found(

@@ -51,7 +51,6 @@ class Polling:
         membership: Membership,
         *,
         subscribing: Subscribing,
-        record: type[Record],
         retry_topics: Collection[str],
         health: Health,
     ) -> None:
@@ -61,7 +60,7 @@ class Polling:
         self._subscribing = subscribing
         self._handover, self._workers = partitions.handover, partitions.workers
         self._metrics, self._health = partitions.metrics, health
-        self._record, self._batch_size = record, settings.batch_size
+        self._batch_size = settings.batch_size
         self._by_key = settings.order == "key"
         self._retry_topics = retry_topics
         self._absent = Absent(client, settings.partitions)
@@ -89,6 +88,7 @@ class Polling:
     def turn(self) -> None:
         """Poll once, and do what is due."""
         self._subscribing.tick()
+        self._assignment.look()
         messages = self._poll()
         self._membership.beat(self._assigned.values())
         touched = self._sort(messages) if messages else ()
@@ -135,7 +135,8 @@ class Polling:
     def _sort(self, messages: list[Message]) -> list[Assigned]:
         """Sort a batch by partition and key; return the partitions that got records."""
         touched: list[Assigned] = []
-        partitions, new, make = self._assigned, self._record, tuple.__new__
+        partitions, make = self._assigned, tuple.__new__
+        new: type[Record] = Record
         by_key, retry_topics = self._by_key, self._retry_topics
         topic, partition, found = "", -1, None
         for message in messages:
@@ -146,11 +147,13 @@ class Polling:
             if message.partition() != partition or message.topic() != topic:
                 topic, partition = message.topic(), message.partition()
                 found = partitions.get((topic, partition))
+                new = Record if found is None else found.record
             if found is None:
                 continue
             offset = message.offset()
             if offset <= found.offsets.last:
                 found = self._assignment.begin_anew(found)
+                new = found.record
             found.changed = True
             if not found.offsets.polled(offset):
                 self._remembered += 1

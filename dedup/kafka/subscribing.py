@@ -17,9 +17,6 @@ from dovecote.process.rarely import Rarely
 
 _rarely = Rarely(logging.getLogger("dovecote.consumer"))
 
-_INTERVAL = "topic.metadata.refresh.interval.ms"
-# The client's own default.
-_INTERVAL_MILLISECONDS = 300_000
 _LIST_SECONDS = 5.0
 _PAUSE_SECONDS = 1.0
 _LATER_SECONDS = 15.0
@@ -51,8 +48,7 @@ class Subscribing:
         self._entries = settings.topics_read()
         self._has_patterns = any_pattern(self._entries)
         self._asks = self._has_patterns or settings.start == "latest"
-        milliseconds = float(settings.kafka.get(_INTERVAL, _INTERVAL_MILLISECONDS))
-        self._interval = milliseconds / 1000 if milliseconds > 0 else math.inf
+        self._interval = settings.refresh
         self._next = 0.0
         self._begun = False
         self._missed: set[str] = set()

@@ -149,7 +149,7 @@ def _fits(text: str | bytes | None) -> bool:
 
 
 def _copy(record: Record, identity: Identity, state: Delivery) -> Copy:
-    # A copy has another topic and another place, so the identity that they gave is written down.
+    # A copy has another topic and place, so its headers say what these said of its identity.
     headers = envelope.with_delivery(record.headers, state)
     said = {name for name, value in headers if value}
     lacking = [

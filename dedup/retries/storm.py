@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import TypeAlias
 from zlib import crc32
 
 from outbox import envelope
@@ -26,6 +27,9 @@ _ENOUGH = 50
 """With fewer duplicates than this, a number is chance."""
 
 
+_Mark: TypeAlias = tuple[bytes | None, ...]
+
+
 class Storm(DovecoteError):
     """A topic multiplies its own records: the consumer stops, and nothing more is committed."""
 
@@ -34,7 +38,7 @@ class Storm(DovecoteError):
 class _Window:
     began: float
     records: int = 0
-    seen: dict[bytes, int] = field(default_factory=dict)
+    seen: dict[_Mark, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -135,16 +139,12 @@ def refusal(record: Record, limit: int | None) -> str | None:
     return f"storm: it has come round {came} times, and the limit is {limit}"
 
 
-def _mark(record: Record) -> bytes | None:
-    id_ = round_ = hops_ = b""
-    for name, value in record.headers:
-        if name == envelope.ID:
-            id_ = value or b""
-        elif name == envelope.ROUND:
-            round_ = value or b""
-        elif name == envelope.HOPS:  # it has the rounds of another group, which are no round here
-            hops_ = value or b""
-    return b"%b/%b/%b" % (id_, round_, hops_) if id_ else None
+def _mark(record: Record) -> _Mark | None:
+    found = dict(reversed(record.headers))
+    id_ = found.get(envelope.ID)
+    # With hops, it has the rounds of another group, which are no round here.
+    rest = (envelope.SOURCE, envelope.ROUND, envelope.HOPS)
+    return (id_, *map(found.get, rest)) if id_ else None
 
 
 def _number(header: bytes | str | None) -> int:

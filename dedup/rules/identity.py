@@ -6,12 +6,15 @@ The identity of the event in a record, and its round: records with an equal one 
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from outbox import envelope
 from outbox.envelope import DELIVERY, ID, SOURCE, Pair, Record
 from outbox.errors import InvalidEvent
+
+_R = TypeVar("_R", bound=Record)
 
 # An index entry of Postgres takes at most 2704 bytes, and a character at most four.
 _LONGEST_ID, _LONGEST_SOURCE = 500, 100
@@ -57,6 +60,18 @@ def own(headers: Sequence[Pair], topic: str) -> Identity | None:
         return _make(Identity, (known, id_.decode(), 0))
     except UnicodeDecodeError:
         return None
+
+
+def of_topic(record: type[_R], topic_id: str | None) -> type[_R]:
+    """Return the class of the records of one topic, which Kafka knows by this id."""
+    return record if topic_id is None else _of_topic(record, topic_id)  # type: ignore[arg-type]  # it is hashable
+
+
+@lru_cache(maxsize=4096)
+def _of_topic(record: type[_R], topic_id: str) -> type[_R]:
+    # On the class and not on each record: there are hundreds of thousands a second.
+    named = {"topic_id": topic_id, "__module__": record.__module__}
+    return type(record.__name__, (record,), named)
 
 
 def has_id(headers: Sequence[Pair]) -> bool:

@@ -43,7 +43,7 @@ class Record(envelope.Record):
 
     @property
     def identity(self) -> Identity:
-        """The event's identity: records with an equal one are duplicates of each other."""
+        """Its source, id and round: records with an equal one are duplicates of each other."""
         kept = self.__dict__
         if "identity" not in kept:
             kept["identity"] = identities.identity(self)

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from dedup.rules.lanes.offset_metadata import topic_of
+
 
 class Onward(NamedTuple):
     """Where a partition goes on."""
@@ -24,6 +26,16 @@ def is_first_start(committed: Iterable[int]) -> bool:
     beginning: its records were written while the group was there.
     """
     return all(offset < 0 for offset in committed)
+
+
+def is_of_another(metadata: str | None, topic_id: str | None) -> bool:
+    """
+    Return whether an offset was committed for an earlier topic of the same name.
+
+    If one of the two ids is not known, the offset is taken for one of this topic.
+    """
+    said = topic_of(metadata)
+    return said is not None and topic_id is not None and said != topic_id
 
 
 def onward(position: int | None, earliest: int, end: int) -> Onward:

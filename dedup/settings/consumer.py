@@ -1,5 +1,6 @@
 """Settings of a consumer and of `dovecote consume run`."""
 
+import math
 from datetime import timedelta
 from typing import Annotated, Literal, Self
 
@@ -13,6 +14,9 @@ from dedup.settings.retries import RetriesSettings
 from dovecote.process.settings import HttpSettings, KafkaProperties, PositiveDuration, Settings
 
 PREFIX = "DOVECOTE_CONSUME"
+_INTERVAL = "topic.metadata.refresh.interval.ms"
+# The client's own default.
+_INTERVAL_MILLISECONDS = 300_000
 
 
 class ConsumerSettings(Settings):
@@ -182,6 +186,12 @@ class ConsumerSettings(Settings):
         return self.partitions is None and (
             self.protocol == "consumer" or self.assignor == "cooperative-sticky"
         )
+
+    @property
+    def refresh(self) -> float:
+        """After how many seconds the client looks at the topics again."""
+        milliseconds = float(self.kafka.get(_INTERVAL, _INTERVAL_MILLISECONDS))
+        return milliseconds / 1000 if milliseconds > 0 else math.inf
 
     def lane_of_no_key(self) -> NullKey:
         """Return the lane for records that have no key."""

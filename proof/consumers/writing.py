@@ -79,8 +79,15 @@ class Writing:
         return producer
 
     def _produce(self, producer: Producer, topic: str, key: str, value: str) -> None:
-        id_ = f"{topic}/{key}/{value}"
-        event = Event(topic=topic, key=key, type="Counted", source="/proof", value=value, id=id_)
+        # The topics have the same ids, of two sources.
+        event = Event(
+            topic=topic,
+            key=key,
+            type="Counted",
+            source=f"/proof/{topic}",
+            value=value,
+            id=f"{key}/{value}",
+        )
         key_, value_, headers = envelope.encode(event)
         producer.produce(topic, value_, key_, headers=headers)  # type: ignore[arg-type]  # lists are invariant
         producer.poll(0)

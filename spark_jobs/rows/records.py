@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 from dedup.rules import identity as identities
-from dedup.rules.identity import Identity
-from outbox.envelope import ID, Pair, Record, of_topic
+from dedup.rules.identity import Identity, of_topic
+from outbox.envelope import ID, Pair, Record
 from outbox.kafka import headers_of
 
 _BLOCK = 5_000

@@ -43,7 +43,7 @@ class BatchLog:
         return Plan(
             found,
             offsets.digest(found, end.ids),
-            dict(end.ids),
+            end.topic_ids(),
             int(entry.metadataOpt().get().batchTimestampMs()),
             {topic: len(partitions) for topic, partitions in end.ends.items()},
         )

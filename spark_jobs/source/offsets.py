@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple, Self, TypeAlias
 
+from outbox.kafka import topic_id
 from spark_jobs.errors import SourceChanged
 from spark_jobs.source.topics import belongs, entry_of
 
@@ -68,6 +69,11 @@ class Offsets:
 
     def encode(self) -> str:
         return json.dumps(self.fields(), separators=(",", ":"))
+
+    def topic_ids(self) -> dict[str, str]:
+        """Return the ids as Kafka's own tools write them, for the identities of records."""
+        told = {topic: topic_id(id_) for topic, id_ in self.ids.items()}
+        return {topic: id_ for topic, id_ in told.items() if id_ is not None}
 
     def of_topics(self, entries: Collection[str]) -> Self:
         """Return the offsets of the topics that `entries`, names and patterns, mean."""

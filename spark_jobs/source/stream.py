@@ -226,7 +226,7 @@ class PackingPlanner(Planner):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = Offsets.of(start), Offsets.of(end)
         shares = offsets.shared_out(offsets.ranges(first, last), self._tasks) or [[]]
-        is_woken, ids = first.woken != last.woken, dict(last.ids)
+        is_woken, ids = first.woken != last.woken, last.topic_ids()
         return [Share(each, ids, wakes=is_woken and not n) for n, each in enumerate(shares)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -11,7 +11,7 @@ from dedup.inbox.connections import Connections
 from dedup.inbox.held import PostgresStates
 from dedup.inbox.inbox import Inbox
 from dedup.retries.held_states import is_of
-from dedup.rules.identity import Identity, identity
+from dedup.rules.identity import Identity, identity, of_topic
 from dedup.rules.policies.results import Again, Result, Skip, Unavailable
 from dedup.rules.record import Record
 from outbox import envelope
@@ -20,7 +20,7 @@ from tests.support.inboxes import Ring
 
 INBOX = Inbox("billing")
 TOPIC_ID = "PolNg21HQi6d_zBlsLuZrA"
-PLACE = identity(envelope.of_topic(Record, TOPIC_ID)("orders", 3, 17, 0, None, None))
+PLACE = identity(of_topic(Record, TOPIC_ID)("orders", 3, 17, 0, None, None))
 LONG = "x" * 501
 OLD = ["7", "a@b.example", "7@/lms", "orders/3/17", "", "line\nend"]
 
@@ -146,11 +146,11 @@ def test_the_history_of_a_held_record_is_known_after_the_upgrade(old: str) -> No
     upgrade(old)
     with closing(PostgresStates(old, "billing")) as states:
         ((place, state),) = states.load([("orders", 3)]).items()
-        record = envelope.of_topic(Record, TOPIC_ID)(*place, 0, None, None)
+        record = of_topic(Record, TOPIC_ID)(*place, 0, None, None)
         assert is_of(state, record)
         assert not is_of(state, record._replace(headers=[(envelope.ID, b"other")]))
         states.keep(record, state.delivery)
         kept = states.load([("orders", 3)])[place]
         assert is_of(kept, record)
-        anew = envelope.of_topic(Record, "b" * 22)(*record)
+        anew = of_topic(Record, "b" * 22)(*record)
         assert not is_of(kept, anew)

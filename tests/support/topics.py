@@ -2,6 +2,7 @@
 
 import re
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported there, not declared
     AdminClient,
     AlterConfigOpType,
@@ -14,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.support.relaying import (
     RelayProcess,
 )
-from tests.support.waiting import patient
+from tests.support.waiting import patient, until
 
 
 def make_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) -> None:
@@ -45,3 +46,19 @@ def metric(relay: RelayProcess, name: str, labels: str = "") -> float:
     pattern = rf"^{name}{{[^}}]*{re.escape(labels)}[^}}]*}} (\S+)$"
     found = re.search(pattern, relay.get("/metrics").body, re.MULTILINE)
     return float(found[1]) if found else 0.0
+
+
+def remake_topic(bootstrap: str, name: str, partitions: int = 1) -> None:
+    """Delete a topic, and make it anew once the cluster has forgotten it."""
+    delete_topic(bootstrap, name)
+
+    def made() -> bool:
+        try:
+            make_topic(bootstrap, name, partitions)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+            return False
+        return True
+
+    until(made, within=20, what=f"topic {name} is made anew")

@@ -26,7 +26,7 @@ PUSH = ROOT / "docs/push-api.md"
 COMMANDS = [each for each in commands(PUSH) if each.line.startswith("dovecote push")]
 LETTER = {
     "id": "0190b3f2-6c1e-7a55-8d0e-2f6f3a1c9b10",
-    "source": "/flights",
+    "source": "/shop",
     "key": "k",
     "origin": "flights/0/7",
     "reason": "it answered 503",

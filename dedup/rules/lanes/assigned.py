@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from dedup.rules.identity import of_topic
 from dedup.rules.lanes.lanes import Stretch
 from dedup.rules.lanes.offset_metadata import LIMIT
 from dedup.rules.lanes.offsets import Commit, Offsets
@@ -18,6 +19,9 @@ class Assigned:
     stretch: Stretch[Record]
     offsets: Offsets
     skew: Valve
+    record: type[Record]
+    """The class of its records, which know the id of their topic."""
+
     confirmed: Commit | None = None
     """The newest commit that the broker has confirmed."""
 
@@ -85,10 +89,27 @@ class Assigned:
         return self.skew.at(self.skew.most if self.crowded else self.offsets.skew)
 
 
-def assigned(stretch: Stretch[Record], offsets: Offsets, *, max_skew: int) -> Assigned:
-    """Return a newly assigned partition."""
-    start = None if offsets.position is None else offsets.commit()
-    return Assigned(stretch, offsets, valve(max_skew), confirmed=start)
+def assigned(
+    stretch: Stretch[Record],
+    offsets: Offsets,
+    *,
+    max_skew: int,
+    record: type[Record] = Record,
+) -> Assigned:
+    """
+    Return a newly assigned partition.
+
+    An offset that was committed without the id of its topic is committed again, with the id.
+    """
+    start = None if offsets.position is None or offsets.lacks_id else offsets.commit()
+    return Assigned(
+        stretch,
+        offsets,
+        valve(max_skew),
+        record=of_topic(record, offsets.topic_id),
+        confirmed=start,
+        changed=offsets.lacks_id,
+    )
 
 
 def _is_past(batch: tuple[int, int], position: int | None) -> bool:

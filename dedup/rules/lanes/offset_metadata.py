@@ -1,7 +1,8 @@
 """
-Encode the completed offsets beyond a committed one as text, to commit along with it.
+Encode what is committed along with an offset: the topic's id, and what is completed beyond it.
 
-A broker takes 4,096 bytes of it (`offset.metadata.max.bytes`). The text holds alternating runs of
+A topic that was deleted and made anew has another id: an offset of the earlier one says nothing of
+it. A broker takes 4,096 bytes (`offset.metadata.max.bytes`). The text holds alternating runs of
 pending and completed offsets, beginning with pending ones at the committed offset. They are
 written as lengths or as bits, whichever is shorter. Runs that do not fit are left out: their
 records would be repeated.
@@ -15,6 +16,8 @@ from typing import TypeAlias
 LIMIT = 4096
 """A broker's default limit."""
 
+_TOPIC = "dove1t"
+_ID_CHARACTERS = 22
 _LENGTHS = "dove1r"
 _BITS = "dove1b"
 
@@ -22,12 +25,22 @@ Ranges: TypeAlias = Sequence[tuple[int, int]]
 """First offset and the one after the last, in order, and apart from each other."""
 
 
-def encode(position: int, completed: Ranges, limit: int = LIMIT) -> tuple[str, bool]:
+def encode(
+    position: int, completed: Ranges, limit: int = LIMIT, *, topic_id: str | None = None
+) -> tuple[str, bool]:
     """
     Return the text for `completed` ranges beyond `position`, and whether all are in it.
 
-    If `limit` is too short for any of them, the text is empty.
+    If `limit` is too short for any of them, the text has none.
     """
+    head = "" if topic_id is None else f"{_TOPIC}{topic_id}"
+    if len(head) > limit:
+        head = ""
+    text, whole = _encoded(position, completed, limit - len(head))
+    return head + text, whole
+
+
+def _encoded(position: int, completed: Ranges, limit: int) -> tuple[str, bool]:
     if not completed:
         return "", True
     if limit <= len(_LENGTHS):
@@ -43,7 +56,9 @@ def encode(position: int, completed: Ranges, limit: int = LIMIT) -> tuple[str, b
 
 def decode(position: int, metadata: str | None) -> list[tuple[int, int]]:
     """Return the completed ranges beyond `position`; none if the text is not ours."""
-    form, text = (metadata or "")[: len(_LENGTHS)], (metadata or "")[len(_LENGTHS) :]
+    rest = (metadata or "")[len(_TOPIC) + _ID_CHARACTERS :]
+    said = rest if topic_of(metadata) is not None else metadata or ""
+    form, text = said[: len(_LENGTHS)], said[len(_LENGTHS) :]
     if form not in {_LENGTHS, _BITS}:
         return []
     try:
@@ -51,6 +66,13 @@ def decode(position: int, metadata: str | None) -> list[tuple[int, int]]:
         return list(_from_bits(position, data) if form == _BITS else _from_runs(position, data))
     except (NotBase64, IndexError):
         return []
+
+
+def topic_of(metadata: str | None) -> str | None:
+    """Return the id of the topic that the offset belongs to; None: the text does not say."""
+    if metadata is None or not metadata.startswith(_TOPIC):
+        return None
+    return metadata[len(_TOPIC) : len(_TOPIC) + _ID_CHARACTERS]
 
 
 def _text(form: str, data: bytes) -> str:

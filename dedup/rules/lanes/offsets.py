@@ -29,9 +29,33 @@ class Offsets:
     `start` None: nothing was committed yet.
     """
 
-    __slots__ = ("_before", "_completed", "_end", "_pending", "_starts", "last", "position")
+    __slots__ = (
+        "_before",
+        "_completed",
+        "_end",
+        "_pending",
+        "_starts",
+        "lacks_id",
+        "last",
+        "position",
+        "topic_id",
+    )
 
-    def __init__(self, start: int | None = None, metadata: str | None = None) -> None:
+    def __init__(
+        self,
+        start: int | None = None,
+        metadata: str | None = None,
+        *,
+        topic_id: str | None = None,
+    ) -> None:
+        self.topic_id = topic_id
+        """Kafka's id of the topic, which is committed along; None: it is not known."""
+        self.lacks_id = (
+            start is not None
+            and topic_id is not None
+            and offset_metadata.topic_of(metadata) is None
+        )
+        """Whether the committed offset does not say which topic it is of."""
         self.position = start
         """The offset to commit: everything before it is completed. None: nothing is known."""
         self.last = -1 if start is None else start - 1
@@ -107,7 +131,8 @@ class Offsets:
         """Return the current commit; None: nothing was polled or committed yet."""
         if self.position is None:
             return None
-        text, whole = offset_metadata.encode(self.position, self._beyond(self.position), limit)
+        beyond = self._beyond(self.position)
+        text, whole = offset_metadata.encode(self.position, beyond, limit, topic_id=self.topic_id)
         return Commit(self.position, text, whole)
 
     def _beyond(self, position: int) -> list[tuple[int, int]]:

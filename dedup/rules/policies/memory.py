@@ -54,7 +54,7 @@ class Memory:
         self._within = within
         self._taken: dict[bytes, int] = {}
         self._by_id: dict[bytes, int] = {}
-        """The marks that an earlier version has taken, until all of them are forgotten."""
+        """The marks that an earlier version made; empty as soon as all of them are forgotten."""
         self._streams: dict[Stream, int] = {}
         self._newest: list[int] = []
         """The newest timestamp of each stream."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Literal, TypeAlias
 from urllib.parse import quote, quote_from_bytes, urlsplit
 
-from dedup.rules.identity import Identity
+from dedup.rules.identity import Identity, identity
 from dedup.rules.policies.results import NonRetriable
 from outbox import envelope
 from outbox.envelope import Record
@@ -134,16 +134,17 @@ class Composer:
         self._detects = form.detect_json and self._has_body and not self._typed
         self._detects = self._detects and not self._transcodes
 
-    def request(self, record: Record, identity: Identity) -> Request:
+    def request(self, record: Record, known: Identity | None = None) -> Request:
         """
-        Return the request for `record`, whose event has this identity.
+        Return the request for `record`; `known` is the identity of its event, if that is at hand.
 
         Raises:
             Unsendable: the record has no request of this form.
             InvalidEvent: a header of the record is not text.
         """
         headers: list[tuple[str, str]] = []
-        found = attributes(record, identity)
+        known = known or identity(record)
+        found = attributes(record, known)
         content_type = found.pop("datacontenttype", None)
         body = record.value or b""
         if self._form.format == "cloudevents_structured":
@@ -163,19 +164,19 @@ class Composer:
         if self._form.metadata is not None:
             headers += _place(record)
         if self._has_body:
-            return Request(webhook_id(identity), self.target, tuple(headers), body)
-        return Request(webhook_id(identity), self._with_parameter(body), tuple(headers), b"")
+            return Request(webhook_id(known), self.target, tuple(headers), body)
+        return Request(webhook_id(known), self._with_parameter(body), tuple(headers), b"")
 
     def _with_parameter(self, value: bytes) -> str:
         added = f"{quote(self._form.query_param_key, safe='')}={quote_from_bytes(value, safe='')}"
         return f"{self._path}?{self._query}&{added}" if self._query else f"{self._path}?{added}"
 
 
-def attributes(record: Record, identity: Identity) -> dict[str, str]:
+def attributes(record: Record, known: Identity) -> dict[str, str]:
     """
     Return the CloudEvents attributes of a record; those missing from a foreign one are made up.
     """
-    found: dict[str, str] = {"specversion": "1.0", "id": identity.id}
+    found: dict[str, str] = {"specversion": "1.0", "id": known.id}
     for name, value in record.headers:
         # A longer name is not an attribute, and must not fill the cache either.
         attribute = _attribute(name) if len(name) <= _LONGEST_NAME else None
@@ -185,7 +186,7 @@ def attributes(record: Record, identity: Identity) -> dict[str, str]:
         event = envelope.decode(record)
         found.setdefault("type", event.type)
         found.setdefault("time", envelope.format_time(event.time))
-    found["source"] = identity.source
+    found["source"] = known.source
     return found
 
 
@@ -260,7 +261,7 @@ def _in_charset(value: bytes, charset: str) -> bytes:
         raise Unsendable(msg) from error
 
 
-def webhook_id(identity: Identity) -> str:
+def webhook_id(known: Identity) -> str:
     """
     Return the `webhook-id` of an event: `id@source`.
 
@@ -268,7 +269,7 @@ def webhook_id(identity: Identity) -> str:
     hash, so that operators find the id in a receiver's log. In the signed text, a dot would end
     it.
     """
-    return encoded(identity.name).replace(".", "%2E")
+    return encoded(known.name).replace(".", "%2E")
 
 
 @lru_cache(maxsize=1024)

@@ -4,7 +4,7 @@ import pytest
 
 from dedup.retries.storm import Amplification, Storm, following, hops
 from dedup.rules.history import believed
-from outbox.envelope import HOPS, ID, ROUND, Record
+from outbox.envelope import HOPS, ID, ROUND, SOURCE, Record
 from outbox.event import Event
 
 
@@ -99,3 +99,12 @@ def test_an_event_that_follows_another_has_one_hop_more() -> None:
     assert [hops(first), hops(second)] == [2, 3]
     assert following(second) == (HOPS, b"4")
     assert hops(first._replace(headers=[(HOPS, b"many")])) == 0
+
+
+def test_events_of_two_sources_with_equal_ids_are_no_storm() -> None:
+    counted = Amplification(limit=1.5)
+    for number in range(100):
+        for source in (b"/studio", b"/lms"):
+            headers = [(ID, b"%d" % number), (SOURCE, source)]
+            counted.saw(record(number, 0)._replace(headers=headers))
+    assert counted.report() == {"orders": 1.0}

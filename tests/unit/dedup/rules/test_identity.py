@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup.retries import copies
-from dedup.rules.identity import Identity, has_id, identity, own, stored, stored_before
+from dedup.rules.identity import Identity, has_id, identity, of_topic, own, stored, stored_before
 from outbox import envelope
-from outbox.envelope import Pair, Record, of_topic
+from outbox.envelope import Pair, Record
 
 TOPIC_ID = "PolNg21HQi6d_zBlsLuZrA"
 LIVING: type[Record] = of_topic(Record, TOPIC_ID)

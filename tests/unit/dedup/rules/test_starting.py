@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from dedup.rules.lanes.offset_metadata import encode
 from dedup.rules.lanes.offsets import Offsets
-from dedup.rules.starting import Onward, is_first_start, onward
+from dedup.rules.starting import Onward, is_first_start, is_of_another, onward
 
 
 @pytest.mark.parametrize(
@@ -58,3 +59,12 @@ def test_the_next_offset_is_after_all_that_was_polled() -> None:
     assert known.next == 12
     known.complete([5, 8])
     assert known.next == 12
+
+
+def test_an_offset_is_of_another_topic_if_both_ids_are_known_and_differ() -> None:
+    one, other = "a" * 22, "b" * 22
+    said, unsaid = encode(5, [(7, 9)], topic_id=one)[0], encode(5, [(7, 9)])[0]
+    assert is_of_another(said, other)
+    assert not is_of_another(said, one)
+    assert not is_of_another(said, None)
+    assert not any(is_of_another(text, one) for text in (None, "", "a note", unsaid))

@@ -110,6 +110,7 @@ def test_the_list_says_what_holds_a_subscription_up(monkeypatch: pytest.MonkeyPa
     def told(id_: str, *, reason: str = "", trouble: str = "") -> dict[str, Any]:
         return {
             "id": id_,
+            "source": "/shop",
             "status": {"state": "active", "reason": reason},
             "counts": {"delivered": 0, "failed": 1, "dead": 0},
             "delivery": {"lag": 1, "circuit": "closed", "trouble": trouble},

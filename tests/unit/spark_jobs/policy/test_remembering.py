@@ -19,6 +19,7 @@ from spark_jobs.policy.remembering import (
     given,
 )
 from spark_jobs.rows.packets import Pack
+from spark_jobs.rows.records import Shipped
 from tests.unit.spark_jobs.made_rows import Message, packed, read
 
 AT = 1_700_000_000_000
@@ -137,3 +138,15 @@ def test_the_digest_is_that_of_the_places_that_pass() -> None:
     assert digest(*[(*row[:4], b"other") for row in rows]) == same
     assert len({same, digest(*rows[1:]), digest(rows[0], ("t", 1, *rows[1][2:]), rows[2])}) == 3
     assert digest(rows[0], rows[1], ("u", 1, 5, AT + 1, b"k")) != same
+
+
+def test_what_passes_knows_the_ids_of_its_topics_and_places_are_not_remembered() -> None:
+    rows: list[Row] = [(0, b"a", None, AT), (1, b"a", None, AT), (2, b"a", "x", AT)]
+    (batch,) = Pack((7,), ByIdentity())(read(_records(rows)), {"t": "ID"})
+    frame = pd.DataFrame({"packet": [row["packet"] for row in batch.to_pylist()], NOW: [AT]})
+    (said,) = _bucket(State()).handleInputRows((7,), iter([frame]), SimpleNamespace())  # type: ignore[arg-type]  # no timers
+    ids, rest = marshal.loads(said.iloc[0]["packet"])  # noqa: S302  # our own
+
+    assert said.iloc[0]["known"] == 1
+    passed = Shipped(rest, ids)
+    assert [passed.identity(row).name for row in range(3)] == ["ID/0/0@t", "ID/0/1@t", "x@t"]

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.rules.identity import identity
-from outbox.envelope import ID, ORIGIN, ROUND, Pair, Record
+from dedup.rules.identity import identity, of_topic
+from outbox.envelope import ID, ORIGIN, ROUND, SOURCE, Pair, Record
 from spark_jobs.rows.records import Message, Messages, Records, Shipped, by_key, shipped
 
 
@@ -39,13 +39,14 @@ class _Message:
 
 def _rows(records: list[Record]) -> list[Records]:
     messages: list[Message] = [_Message(each) for each in records]
-    return [Messages([*messages]), Shipped([shipped(each) for each in messages])]
+    ids = {"in": "ID"}
+    return [Messages([*messages], ids), Shipped([shipped(each) for each in messages], ids)]
 
 
 _HEADERS = st.lists(
     st.tuples(
-        st.sampled_from([ID, ROUND, ORIGIN, "ce_type", ""]),
-        st.sampled_from([None, b"", b"1", b"2", b"e", b"in/0/1", b"\xff"]),
+        st.sampled_from([ID, SOURCE, ROUND, ORIGIN, "ce_type", ""]),
+        st.sampled_from([None, b"", b"1", b"2", b"e", b"ID/0/1", b"\xff"]),
     ),
     max_size=4,
 )
@@ -56,7 +57,7 @@ def test_an_identity_is_what_decoding_the_record_says(
     given: list[tuple[bytes | None, list[Pair]]],
 ) -> None:
     records = [
-        Record("in", 0, at, at, key, b"v", tuple(headers))
+        of_topic(Record, "ID")("in", 0, at, at, key, b"v", tuple(headers))
         for at, (key, headers) in enumerate(given)
     ]
     identities = [identity(each) for each in records]
@@ -65,6 +66,10 @@ def test_an_identity_is_what_decoding_the_record_says(
     for rows in _rows(records):
         assert rows.keys == [each.key for each in records]
         assert [rows.identity(row) for row in numbers] == identities
+        if isinstance(rows, Shipped):
+            for row, known in enumerate(identities):
+                assert rows.remembered(row) in {known, None}
+                assert rows.remembered(row) == known or known.id == f"ID/0/{row}"
         for row in numbers:
             made = rows.record(row)
             assert made._replace(headers=tuple(made.headers)) == records[row]

@@ -213,3 +213,9 @@ def test_a_message_names_where_a_batch_reads_and_how_much_it_leaves_out() -> Non
     assert shown([Range("a", n, 5, 6) for n in range(10)]).endswith(
         "a/7 from offset 5 to 5, 2 more"
     )
+
+
+def test_the_ids_of_topics_name_records_as_kafkas_own_tools_write_them() -> None:
+    none = "A" * 22
+    found = Offsets({}, {"a": "n/Ne2fw2QOKEJyt4Dk6f+Q", "b": none}).topic_ids()
+    assert found == {"a": "n_Ne2fw2QOKEJyt4Dk6f-Q"}

@@ -1,8 +1,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.rules.lanes.offset_metadata import LIMIT, decode, encode
+from dedup.rules.lanes.assigned import assigned
+from dedup.rules.lanes.lanes import Lanes
+from dedup.rules.lanes.offset_metadata import LIMIT, decode, encode, topic_of
 from dedup.rules.lanes.offsets import Offsets
+from dedup.rules.record import Record
 
 # The offsets of a partition, with gaps as markers and compaction leave them.
 PARTITIONS = st.sets(st.integers(0, 400), min_size=1).map(sorted)
@@ -147,3 +150,42 @@ def test_every_other_record_of_a_full_skew_fits() -> None:
 def test_text_that_is_not_ours_tells_of_nothing() -> None:
     for text in (None, "", "someone else's", "dove1r", "dove1r$$$", "dove1b=", "dove1rgA=="):
         assert decode(5, text) == []
+
+
+TOPIC_ID = "PolNg21HQi6d_zBlsLuZrA"
+
+
+@given(PARTITIONS, st.sampled_from([0, 10, 27, 28, 40, LIMIT]))
+def test_the_metadata_says_of_which_topic_it_is(partition: list[int], limit: int) -> None:
+    completed = [(offset + 1, offset + 2) for offset in partition[::2]]
+    text, whole = encode(0, completed, limit, topic_id=TOPIC_ID)
+    assert len(text) <= limit
+    assert topic_of(text) == (TOPIC_ID if limit >= 28 else None)
+    without, is_whole = encode(0, completed, limit - (28 if limit >= 28 else 0))
+    assert (decode(0, text), whole) == (decode(0, without), is_whole)
+    assert topic_of(without) is None
+
+
+def test_an_offset_without_the_id_of_its_topic_is_committed_again_with_it() -> None:
+    stretch = Lanes[Record]().begin("t", 0)
+    for metadata in (None, "a note", encode(5, [(7, 9)])[0]):
+        new = assigned(stretch, Offsets(5, metadata, topic_id=TOPIC_ID), max_skew=10)
+        commit = new.to_commit()
+        assert commit is not None
+        assert (commit.offset, topic_of(commit.metadata)) == (5, TOPIC_ID)
+        assert decode(5, commit.metadata) == decode(5, metadata)
+        again = assigned(stretch, Offsets(5, commit.metadata, topic_id=TOPIC_ID), max_skew=10)
+        assert again.to_commit() is None
+    assert assigned(stretch, Offsets(5), max_skew=10).to_commit() is None
+    assert assigned(stretch, Offsets(topic_id=TOPIC_ID), max_skew=10).to_commit() is None
+
+
+def test_records_of_an_assignment_know_the_id_of_their_topic() -> None:
+    stretch = Lanes[Record]().begin("t", 0)
+    kinds = [
+        assigned(stretch, Offsets(topic_id=id_), max_skew=10, record=Record).record
+        for id_ in (TOPIC_ID, TOPIC_ID, "b" * 22, None)
+    ]
+    assert kinds[0] is kinds[1]
+    places = [kind("t", 0, 7, 0, None, None, ()).identity.id for kind in kinds[1:]]
+    assert places == [f"{TOPIC_ID}/0/7", f"{'b' * 22}/0/7", "t/0/7"]
