@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from outbox import forks
+from outbox.postgres.away import says_away
 from outbox.postgres.ours import ADAPTERS, async_cursor
 from outbox.postgres.overdue import AsyncConnection, Connection
 from outbox.postgres.session import SESSION, is_direct, settle
@@ -40,6 +41,11 @@ class Connections:
         try:
             with conn.transaction():
                 yield conn
+        except Exception as error:
+            if says_away(error):
+                # A new connection may lead to a server that takes writes.
+                conn.close()
+            raise
         finally:
             if not conn.closed:
                 self._idle.append(conn)
@@ -89,6 +95,10 @@ class AsyncConnections:
         try:
             async with conn.transaction():
                 yield conn
+        except Exception as error:
+            if says_away(error):
+                await conn.close()  # as above
+            raise
         finally:
             if not conn.closed:
                 idle.append(conn)

@@ -221,8 +221,9 @@ class Retries:
         # one. A failed event keeps its round.
         rounds = copies.delivery(as_it_is).round + (fate.error is None)
         state = replace(state, round=rounds, error=fate.error)
-        self._held[record[:3]] = State(record.identity[0], state)
+        # Kept first: if that raises, the caller comes again, and would find its attempt counted.
         self._states.keep(record, state)
+        self._held[record[:3]] = State(record.identity[0], state)
         attempt = copies.delivery(as_it_is).attempt
         return Held(timedelta(milliseconds=fate.due - now), attempt)
 

@@ -330,6 +330,28 @@ def test_the_next_consumer_goes_on_with_the_attempts_and_the_wait() -> None:
     assert states.states == {}
 
 
+class Away(Remembering):
+    """States that cannot be kept at first."""
+
+    def keep(self, record: Record, state: envelope.Delivery) -> None:
+        if record[:3] not in self.states:
+            self.states[record[:3]] = State("e1", state)
+            raise Outage
+        super().keep(record, state)
+
+
+@pytest.mark.parametrize("result", [Retry("down"), Again(timedelta(seconds=5))])
+def test_a_history_that_cannot_be_kept_at_once_counts_its_attempt_once(
+    result: Retry | Again,
+) -> None:
+    retries = Retries(Plan(patience=BACKOFF), Topics(), states=Away(), now=Clock())
+    with pytest.raises(Outage):
+        retries.place(RECORD, result, 1)
+    assert isinstance(retries.place(RECORD, result, 1), Held)
+    state = envelope.delivery(retries.as_it_is(RECORD))
+    assert (state.attempt, state.round) == ((2, 0) if isinstance(result, Retry) else (1, 1))
+
+
 def test_a_topic_made_anew_has_other_events_at_the_same_places() -> None:
     states = Remembering()
     Retries(Plan(), Topics(), states=states, now=Clock()).place(RECORD, Retry("down"), 7)
