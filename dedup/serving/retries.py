@@ -253,8 +253,8 @@ class Retries:
         try:
             self._letters.send(topic, copy)
         except Unwritable as error:
-            # Leave out what made it too large; its origin says where the whole record is.
-            told = f"{fate.error}; without its value: {error}"
+            # Leave out what made it too large; the letter says where the whole record is.
+            told = copies.without(str(error), fate.error)
             try:
                 self._letters.send(topic, copies.emptied(as_it_is, now=now, error=told))
             except Unwritable as still:

@@ -7,6 +7,7 @@ from typing import TypeAlias
 from dedup.retries import copies
 from dedup.retries.backoff import Backoff
 from dedup.retries.fate import DeadLetter, Later, decide
+from dedup.rules.policies import decode
 from dedup.rules.policies.policies import Failed, Handled, Identity, R
 from dedup.rules.policies.results import Again, Dead, Done, Keep, Output, Retry
 from outbox import envelope
@@ -87,12 +88,18 @@ class Router:
         """
         Return the dead letter that replaces a record which its topic can never take.
 
-        It lacks the value and headers that made the record unwritable; its origin says where they
-        are.
+        If the topic is that of the dead letters, it lacks the value and headers that made the
+        record unwritable, and says where they are.
         """
-        origin = outgoing.origin
-        copy = copies.emptied(origin, now=self.now, error=error)
-        return Outgoing(self.topics.dead_letter, *copy, 0, origin)
+        origin, topic = outgoing.origin, self.topics.dead_letter
+        if outgoing.topic == topic:
+            told = copies.without(
+                error, copies.delivery(origin._replace(headers=outgoing.headers)).error
+            )
+            copy = copies.emptied(origin, now=self.now, error=told)
+        else:
+            copy = copies.dead(origin, decode.identity(origin), now=self.now, error=error)
+        return Outgoing(topic, *copy, 0, origin)
 
 
 def encode_output(event: Event, number: int, output: Output) -> Encoded:

@@ -224,7 +224,16 @@ def _head(settings: OperatorSettings, key: bytes) -> bytes:
 
 def unwritable(dead_letter: str, now: int, outgoing: Outgoing, error: str) -> Outgoing:
     """Return the dead letter that replaces a record which its topic can never take."""
-    copy = copies.emptied(outgoing.origin, now=now, error=error)
+    origin = outgoing.origin._replace(value=outgoing.value)
+    if outgoing.topic != dead_letter:
+        copy = copies.dead(origin, decode.identity(origin), now=now, error=error)
+    else:
+        # A record that was set aside or goes on has the value of its origin; a result is nowhere.
+        place = origin[:3] if origin.partition >= 0 else None
+        before = copies.delivery(origin._replace(headers=outgoing.headers)).error
+        told = copies.without(error, before)
+        lacks = copies.left(place, origin.value)
+        copy = copies.emptied(origin, now=now, error=told, lacks=lacks)
     return Outgoing(dead_letter, *copy, 0, outgoing.origin)
 
 

@@ -158,7 +158,7 @@ def _dead_letters(control: Control) -> APIRouter:
 
     @router.post(
         "/subscriptions/{id}/dead/requeue",
-        response_model=list[answers.Letter],
+        response_model=list[answers.Resolved],
         responses=errors(404),
     )
     def requeue(id: Id, body: Chosen) -> JSONResponse:  # noqa: A002
@@ -167,7 +167,7 @@ def _dead_letters(control: Control) -> APIRouter:
 
     @router.post(
         "/subscriptions/{id}/dead/drop",
-        response_model=list[answers.Letter],
+        response_model=list[answers.Resolved],
         responses=errors(404),
     )
     def drop(id: Id, body: Chosen) -> JSONResponse:  # noqa: A002

@@ -26,7 +26,17 @@ from dedup.rules.policies.results import (
 from dedup.rules.record import Record
 from dedup.serving.retries import Retries
 from outbox import envelope
-from outbox.envelope import ERROR, FIRST_SEEN, GROUP, HOPS, ID, NOT_BEFORE, ORIGIN, ROUND
+from outbox.envelope import (
+    ERROR,
+    FIRST_SEEN,
+    GROUP,
+    HOPS,
+    ID,
+    NOT_BEFORE,
+    ORIGIN,
+    ROUND,
+    WITHOUT_VALUE,
+)
 
 NOW = 1_800_000_000_000
 BACKOFF = Backoff(base=timedelta(seconds=8), ceiling=timedelta(minutes=10), max_attempts=3)
@@ -192,7 +202,9 @@ def test_a_record_that_no_topic_takes_is_buried_without_its_value() -> None:
     assert recirculating(topics).place(RECORD, Dead("bad"), 1) == Placed("dead_letter")
     headers = topics.one()[1]
     assert headers[ORIGIN] == "orders/3/44"
-    assert headers[ERROR] == "bad; without its value: too large for dead"
+    assert headers[ERROR] == "without its value, as too large for dead; before that: bad"
+    digest = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+    assert headers[WITHOUT_VALUE] == f"orders/3/44 2 {digest}"
     assert topics.sent[0][1].value is None
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from dedup.retries.backoff import Backoff
+from dedup.retries.copies import left
 from dedup.rules.policies.decode import as_json
 from dedup.rules.policies.policies import Failed, Handled
 from dedup.rules.policies.results import Again, Dead, Done, Output, Retry
@@ -130,8 +131,15 @@ def test_a_long_error_is_cut() -> None:
     assert len(dict(_route(Dead("x" * 10_000)).headers)[ERROR] or b"") == 2000
 
 
-def test_what_no_topic_takes_is_buried_without_its_value() -> None:
-    sent = Outgoing("out", b"k", b"v" * 99, [("big", b"x" * 99)], 5, RECORD)
+def test_what_its_topic_does_not_take_is_buried_with_what_it_was_made_of() -> None:
+    dead = ROUTER.unwritable(Outgoing("out", b"k", b"v" * 99, [], 5, RECORD), "too large")
+
+    assert (dead.topic, dead.key, dead.value) == ("dead", b"k", RECORD.value)
+    assert dict(dead.headers)[ERROR] == b"too large"
+
+
+def test_what_no_topic_takes_is_buried_without_its_value_and_says_where_it_is() -> None:
+    sent = Outgoing("dead", b"k", b"v" * 99, [("big", b"x" * 99), (ERROR, b"no")], 5, RECORD)
 
     dead = ROUTER.unwritable(sent, "too large")
 
@@ -142,8 +150,8 @@ def test_what_no_topic_takes_is_buried_without_its_value() -> None:
         ROUND: b"0",
         FIRST_SEEN: str(NOW).encode(),
         ORIGIN: b"in/3/44",
-        ERROR: b"too large",
-        WITHOUT_VALUE: b"1",
+        ERROR: b"without its value, as too large; before that: no",
+        WITHOUT_VALUE: left(("in", 3, 44), RECORD.value).encode(),
     }
     assert dead.origin is RECORD
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from outbox.envelope import ERROR, ID, ORIGIN, TYPE, Record
+from dedup.retries.copies import left
+from outbox.envelope import ERROR, ID, ORIGIN, TYPE, WITHOUT_VALUE, Record
 from spark_jobs.operators.lines import result
 from spark_jobs.operators.settings import DelaySettings, PairingSettings, SessionsSettings
 from spark_jobs.operators.step import (
@@ -137,7 +138,16 @@ def test_what_is_late_or_wrong_says_why_and_everything_is_counted() -> None:
 
 
 def test_a_record_that_no_topic_takes_is_buried_without_its_value() -> None:
-    record = Outgoing("out", b"k", b"x" * 99, [], 0, RECORD._replace(value=None, headers=[]))
+    origin = RECORD._replace(value=None, headers=[])
+    record = Outgoing("out", b"k", b"x" * 99, [], 0, origin)
     dead = unwritable("dead", 1_000, record, "too large")
-    assert (dead.topic, dead.key, dead.value) == ("dead", b"k", None)
+    assert (dead.topic, dead.key, dead.value) == ("dead", b"k", b"x" * 99)
     assert dict(dead.headers)[ERROR] == b"too large"
+
+    for partition, place in ((1, ("t", 1, 7)), (-1, None)):
+        result = dead._replace(origin=origin._replace(partition=partition))
+        emptied = unwritable("dead", 1_000, result, "too large again")
+        assert (emptied.topic, emptied.key, emptied.value) == ("dead", b"k", None)
+        headers = dict(emptied.headers)
+        assert headers[ERROR] == b"without its value, as too large again; before that: too large"
+        assert headers[WITHOUT_VALUE] == left(place, b"x" * 99).encode()
