@@ -16,7 +16,7 @@ class Health:
     Facts that the poll thread states and the HTTP server reads.
 
     Ready: the group has this member, a broker answers, and within `stall_after` seconds a record
-    was completed or there was none in memory. A process that polls but completes nothing is not
+    was completed, or none in memory was due. A process that polls but completes nothing is not
     ready, nor is one that does not poll.
     """
 
@@ -40,7 +40,7 @@ class Health:
             self._role = "consuming"
 
     def polled(self, *, progressed: bool) -> None:
-        """Record that polling goes on, and that records were completed, or that there are none."""
+        """Record that polling goes on, and that records were completed, or that none is due."""
         # No lock: only the poll thread writes this, and it comes here with each batch.
         self._polled = time.monotonic()
         if progressed:

@@ -44,6 +44,9 @@ COLLISIONS: Mapping[str, str] = MappingProxyType(
 )
 """SQLSTATEs of statements that another transaction stopped: they succeed when it is over."""
 
+# A prepared statement is not there, or is there already.
+_SWAPPED = frozenset({"26000", "42P05"})
+
 # libpq's PQTRANS_INERROR.
 _ABORTED = 3
 
@@ -87,6 +90,11 @@ def says_away(error: BaseException) -> bool:
         _is_of_a_connection(each) if (state := sqlstate_of(each)) is None else is_away(state)
         for each in causes(error)
     )
+
+
+def is_swapped(error: BaseException) -> bool:
+    """Return whether a pooler gave a session with prepared statements to somebody else."""
+    return any(sqlstate_of(each) in _SWAPPED for each in causes(error))
 
 
 def is_outage(error: BaseException) -> bool:
