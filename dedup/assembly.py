@@ -29,7 +29,6 @@ from dedup.settings.consumer import ConsumerSettings
 from dedup.settings.inbox import InboxSettings
 from outbox import envelope
 from outbox.errors import DovecoteError
-from outbox.postgres.overdue import Connection
 
 Handler = Callable[[Any], Any]
 
@@ -129,12 +128,13 @@ def _once(
 
     if is_awaited(handler):
         on_loop = stack.enter_context(
-            closing(AsyncConnections(inbox.dsn, patience=inbox.patience))
+            closing(AsyncConnections(inbox.dsn, patience=inbox.patience, prepare=inbox.prepare))
         ).begin
         if together:
             return in_one_async(once, several, on_loop, identity=known_by, claim=claim_of)
         return once.once_async(handle, on_loop, identity=known_by, claim=claim_of)
-    begin = stack.enter_context(closing(Connections(inbox.dsn, patience=inbox.patience))).begin
+    connections = Connections(inbox.dsn, patience=inbox.patience, prepare=inbox.prepare)
+    begin = stack.enter_context(closing(connections)).begin
     if together:
         return in_one(once, several, begin, identity=known_by, claim=claim_of)
     return once.once(handle, begin, identity=known_by, claim=claim_of)
@@ -166,7 +166,10 @@ def _keeper(inbox: InboxSettings, metrics: Metrics) -> Keeper:
 
 def _require_inbox(inbox: InboxSettings) -> None:
     try:
-        with Connection.own(inbox.dsn, patience=inbox.patience) as conn:
+        with (
+            closing(Connections(inbox.dsn, patience=inbox.patience, ours=True)) as connections,
+            connections.begin() as conn,
+        ):
             inbox_schema.require(conn, inbox.schema_name)
     except psycopg.OperationalError as error:
         msg = f"[inbox] cannot connect: {str(error).strip()}"

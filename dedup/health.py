@@ -20,7 +20,7 @@ class Health:
 
     Ready: the group has this member (or had it within `stall_after` seconds, because members are
     shared out anew from time to time), a broker answers, and within `stall_after` seconds a record
-    was completed or there was none in memory. A process that polls but completes nothing is not
+    was completed, or none in memory was due. A process that polls but completes nothing is not
     ready, nor is one that does not poll.
     """
 
@@ -54,7 +54,7 @@ class Health:
             self._said = error
 
     def polled(self, *, progressed: bool) -> None:
-        """Record that polling goes on, and that records were completed, or that there are none."""
+        """Record that polling goes on, and that records were completed, or that none is due."""
         # No lock: only the poll thread writes this, and it comes here with each batch.
         self._polled = time.monotonic()
         if progressed:

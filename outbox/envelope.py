@@ -35,7 +35,10 @@ GROUP = "dovecote_group"
 RESOLVES = "dovecote_resolves"
 """On a record that reports the fate of a dead letter: its offset, and `requeued` or `dropped`."""
 WITHOUT_VALUE = "dovecote_without_value"
-"""On a dead letter whose value was left out, because no topic would have taken it whole."""
+"""
+On a dead letter whose value was left out, because its topic would not have taken it whole: where
+the value is, its size in bytes and its SHA-256.
+"""
 HOPS = "dovecote_hops"
 """How often events were made of events up to this one; see `dedup.retries.storm`."""
 

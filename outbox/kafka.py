@@ -18,6 +18,9 @@ Every producer needs it: librdkafka's default is not Java's, and a key would lie
 _OF_URLS = str.maketrans("+/", "-_")
 _NO_ID = "A" * 22
 
+MOST_BYTES = 100_000_000
+"""Most bytes of a request that brokers and clients take, unless they are set otherwise."""
+
 _QUIET_SECONDS = 30.0
 _MOST_KNOWN = 1_000
 

@@ -11,6 +11,7 @@ import psycopg
 
 from dovecote.process.memory import Arenas
 from outbox.errors import first_line
+from outbox.postgres.away import is_outage
 from relay.errors import Outage
 from relay.rules.batch import Batch, Capture, split
 from relay.rules.places.progress import Place
@@ -245,10 +246,9 @@ class Reader:
     def _run(self) -> None:
         try:
             self._read()
-        except psycopg.OperationalError as error:
-            self._ahead.fail(Outage(f"Postgres: {first_line(error)}"))
         except Exception as error:  # noqa: BLE001  # raised again where the batches are awaited
-            self._ahead.fail(error)
+            gone = isinstance(error, psycopg.Error) and is_outage(error)
+            self._ahead.fail(Outage(f"Postgres: {first_line(error)}") if gone else error)
 
     def _read(self) -> None:
         pause = self._poll_min

@@ -3,11 +3,16 @@
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Literal, TypeAlias
 
 from outbox import forks
-from outbox.postgres.ours import ADAPTERS, async_cursor
+from outbox.postgres.away import is_swapped, says_away
+from outbox.postgres.ours import ADAPTERS
 from outbox.postgres.overdue import AsyncConnection, Connection
-from outbox.postgres.session import SESSION, is_direct, settle
+from outbox.postgres.session import is_direct, is_direct_async, settle
+
+Prepare: TypeAlias = Literal["auto", "never"]
+"""Whether the driver prepares statements on the server: unless a pooler shares them, or never."""
 
 PATIENCE = 30.0
 """Default for the seconds that the server may be silent within a statement."""
@@ -17,12 +22,21 @@ class Connections:
     """
     One connection for each running handler; a broken one is not given out again.
 
-    A connection breaks if the server is silent within a statement for `patience` seconds.
+    A connection breaks if the server is silent within a statement for `patience` seconds. It may
+    lead through a pooler that shares sessions: then nothing is prepared or set in them.
     """
 
-    def __init__(self, dsn: str, *, patience: float = PATIENCE, ours: bool = False) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        patience: float = PATIENCE,
+        ours: bool = False,
+        prepare: Prepare = "auto",
+    ) -> None:
         """Connect to `dsn`; `ours`: handlers never see them, so they may have our settings."""
         self._dsn, self._patience, self._ours = dsn, patience, ours
+        self._prepare: Prepare = prepare
         self._idle: deque[Connection] = deque()
         forks.know(self)
 
@@ -39,7 +53,16 @@ class Connections:
         conn = self._take() or self._connect()
         try:
             with conn.transaction():
+                if self._ours:
+                    settle(conn)
                 yield conn
+        except Exception as error:
+            if says_away(error):
+                # A new connection may lead to a server that takes writes.
+                conn.close()
+            if is_swapped(error):
+                self._prepare = "never"
+            raise
         finally:
             if not conn.closed:
                 self._idle.append(conn)
@@ -52,12 +75,10 @@ class Connections:
     def _connect(self) -> Connection:
         context = ADAPTERS if self._ours else None
         conn = Connection.open(self._dsn, patience=self._patience, context=context)
-        if not is_direct(conn):
+        if self._prepare == "never" or not is_direct(conn):
             # After a pooler switches sessions, the next one would not know statements prepared in
             # the last one.
             conn.prepare_threshold = None
-        elif self._ours:
-            settle(conn)
         return conn
 
     def _take(self) -> Connection | None:
@@ -73,8 +94,8 @@ class Connections:
 class AsyncConnections:
     """As `Connections`, for async handlers on one event loop."""
 
-    def __init__(self, dsn: str, *, patience: float = PATIENCE) -> None:
-        self._dsn, self._patience = dsn, patience
+    def __init__(self, dsn: str, *, patience: float = PATIENCE, prepare: Prepare = "auto") -> None:
+        self._dsn, self._patience, self._prepare = dsn, patience, prepare
         self._idle: deque[AsyncConnection] = deque()
 
     @asynccontextmanager
@@ -89,14 +110,19 @@ class AsyncConnections:
         try:
             async with conn.transaction():
                 yield conn
+        except Exception as error:
+            if says_away(error):
+                await conn.close()  # as above
+            if is_swapped(error):
+                self._prepare = "never"
+            raise
         finally:
             if not conn.closed:
                 idle.append(conn)
 
     async def _connect(self) -> AsyncConnection:
         conn = await AsyncConnection.open(self._dsn, patience=self._patience)
-        row = await (await async_cursor(conn).execute(SESSION)).fetchone()
-        if row is None or row[0] != conn.info.backend_pid:
+        if self._prepare == "never" or not await is_direct_async(conn):
             conn.prepare_threshold = None  # as above
         return conn
 

@@ -19,6 +19,7 @@ from dedup.rules.record import Record
 from dovecote.process.rarely import Rarely
 from outbox.envelope import Delivery
 from outbox.errors import NotAllowed, first_line
+from outbox.postgres.away import is_outage
 from outbox.postgres.session import hides_rows
 from outbox.schema.belongings import showing
 
@@ -111,9 +112,6 @@ class PostgresStates:
             with self._connections.begin() as conn:
                 cursor = conn.execute(query, values)
                 return cursor.fetchall() if cursor.description else []
-        except psycopg.OperationalError as error:
-            _rarely.warning("attempts of held records are not kept: %s", str(error).strip())
-            return []
         except errors.InsufficientPrivilege as error:
             if hides_rows(error):
                 msg = f"[inbox] {first_line(error)}; {showing(self._schema)}"
@@ -121,3 +119,8 @@ class PostgresStates:
             # The right was revoked after the start: the record waits until the role has it again.
             role = str(conninfo_to_dict(self._dsn).get("user") or os.environ.get("PGUSER", "ROLE"))
             raise inbox_schema.not_allowed(role, self._schema) from error
+        except psycopg.Error as error:
+            if not is_outage(error):
+                raise
+            _rarely.warning("attempts of held records are not kept: %s", first_line(error))
+            return []

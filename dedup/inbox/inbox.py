@@ -7,39 +7,22 @@ duplicate is not handled. If it does not commit, neither is there, and the event
 comes again.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
-import psycopg
-
 from dedup.inbox import schema as inbox_schema
+from dedup.inbox.taken import Taken
 from dedup.inbox.transactions import Question, ask, ask_async
 from dedup.rules.claim import Claim
 from dedup.rules.identity import Identity, stored
-from dedup.rules.policies.results import (
-    Again,
-    Dead,
-    Result,
-    Retry,
-    Skip,
-    TakenOver,
-    Unavailable,
-    result_of,
-)
+from dedup.rules.policies.results import Again, Result, Skip
 from outbox import envelope
 from outbox.errors import BadSettings
 from outbox.schema.templates import fill
-
-# The server is shutting down, starting, or takes no more connections.
-_AWAY = ("08", "57P", "53")
-# The inbox's own code: the partition was claimed by another member.
-_TAKEN = "TAKEN"
-# Another transaction came first: serialization_failure, deadlock_detected.
-_COLLISIONS = frozenset({"40001", "40P01"})
 
 E = TypeVar("E")
 T = TypeVar("T")
@@ -56,14 +39,6 @@ Opens a transaction that commits at the end of the block, and rolls back if it r
 
 BeginAsync: TypeAlias = Callable[[], AbstractAsyncContextManager[T]]
 """The same, to be awaited."""
-
-
-class TakenBack(Exception):
-    """Rolls the transaction back, with the handler's result."""
-
-    def __init__(self, result: Result) -> None:
-        super().__init__(result)
-        self.result = result
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +67,8 @@ class Inbox:
         Return a handler that has the effects of `handle` once, however often an event comes.
 
         Each event is handled in a transaction of `begin`. It commits with `Done`, `Again` and
-        `Skip`, and rolls back with `Retry`, `Dead` and any exception. While the database is away
-        it raises `Unavailable`.
+        `Skip`, and rolls back with `Retry`, `Dead` and any exception. If the handler was not
+        called, or its transaction failed because the database is away, it raises `Unavailable`.
 
         `identity` returns the key to remember, if the handler takes something other than an event.
         `claim` returns the claim of the record's partition. Once another member has claimed that
@@ -102,13 +77,14 @@ class Inbox:
         known_by, claim_of = identity or identity_of, claim or nobodys
 
         def handler(event: E) -> Result:
-            taken = Taken((claim_of(event),))
+            known, taken = known_by(event), Taken((claim_of(event),))
             try:
                 with begin() as tx:
-                    known = known_by(event)
-                    if (before := self.take(tx, known, *taken.numbers)) is not None:
+                    told, taken.line = ask(tx, self._taking(known, *taken.numbers))
+                    if (before := _before(told, known)) is not None:
                         return before
-                    result = _finished(handle(event, tx))
+                    with taken:
+                        result = taken.finished(handle(event, tx))
                     if isinstance(result, Again):
                         self.again(tx, known, result)
                     return result
@@ -129,13 +105,14 @@ class Inbox:
         known_by, claim_of = identity or identity_of, claim or nobodys
 
         async def handler(event: E) -> Result:
-            taken = Taken((claim_of(event),))
+            known, taken = known_by(event), Taken((claim_of(event),))
             try:
                 async with begin() as tx:
-                    known = known_by(event)
-                    if (before := await self.take_async(tx, known, *taken.numbers)) is not None:
+                    told, taken.line = await ask_async(tx, self._taking(known, *taken.numbers))
+                    if (before := _before(told, known)) is not None:
                         return before
-                    result = _finished(await handle(event, tx))
+                    with taken:
+                        result = taken.finished(await handle(event, tx))
                     if isinstance(result, Again):
                         await self.again_async(tx, known, result)
                     return result
@@ -155,25 +132,39 @@ class Inbox:
         number of the claim under which the event is taken: once there is a newer claim, the
         transaction fails, now or when it commits.
         """
-        return _before(ask(tx, self._taking(identity, claim)), identity)
+        return _before(ask(tx, self._taking(identity, claim)).value, identity)
 
     async def take_async(
         self, tx: object, identity: Identity, claim: int | None = None
     ) -> Again | Skip | None:
         """As `take`, on an async connection."""
-        return _before(await ask_async(tx, self._taking(identity, claim)), identity)
+        return _before((await ask_async(tx, self._taking(identity, claim))).value, identity)
 
     def take_many(
         self, tx: object, known: Sequence[Identity], claims: Sequence[int | None] = ()
     ) -> list[Again | Skip | None]:
         """As `take`, for several events in one statement; of equal ones the first is new."""
-        return _all_before(ask(tx, self._taking_many(known, claims)), known)
+        return self.taken(tx, known, claims)[0]
 
     async def take_many_async(
         self, tx: object, known: Sequence[Identity], claims: Sequence[int | None] = ()
     ) -> list[Again | Skip | None]:
         """As `take_many`, on an async connection."""
-        return _all_before(await ask_async(tx, self._taking_many(known, claims)), known)
+        return (await self.taken_async(tx, known, claims))[0]
+
+    def taken(
+        self, tx: object, known: Sequence[Identity], claims: Sequence[int | None]
+    ) -> tuple[list[Again | Skip | None], object]:
+        """As `take_many`, with psycopg's `pgconn` of the connection that was asked."""
+        told, line = ask(tx, self._taking_many(known, claims))
+        return _all_before(told, known), line
+
+    async def taken_async(
+        self, tx: object, known: Sequence[Identity], claims: Sequence[int | None]
+    ) -> tuple[list[Again | Skip | None], object]:
+        """As `taken`, on an async connection."""
+        told, line = await ask_async(tx, self._taking_many(known, claims))
+        return _all_before(told, known), line
 
     def again(self, tx: object, identity: Identity, result: Again) -> None:
         """Remember that an event is to come again, in the transaction that has taken it."""
@@ -224,33 +215,6 @@ def identity_of(event: Any) -> Identity:  # noqa: ANN401  # an event, unless sta
     return Identity(event.source, event.id, envelope.delivery(event).round)
 
 
-class Taken:
-    """The claims under which events are taken, with their present numbers."""
-
-    __slots__ = ("_claims", "numbers")
-
-    def __init__(self, claims: Iterable[Claim | None]) -> None:
-        self._claims = tuple(claims)
-        self.numbers = [None if each is None else each.number for each in self._claims]
-
-    def answer(self, error: Exception) -> Result:
-        """
-        Return the result that rolled the transaction back, or raise what the error means.
-
-        If it means that there is a newer claim, also note that.
-        """
-        if isinstance(error, TakenBack):
-            return error.result
-        gone = away(error)
-        if isinstance(gone, TakenOver):
-            for claim, number in zip(self._claims, self.numbers, strict=True):
-                if claim is not None and number is not None:
-                    claim.refused = number
-        if gone is not None:
-            raise gone from error
-        raise error
-
-
 def nobodys(event: object) -> Claim | None:  # noqa: ARG001  # the same for every event
     """Return None: the event is taken without a claim."""
     return None
@@ -279,27 +243,3 @@ def _all_before(
     told: Sequence[int | None], known: Sequence[Identity]
 ) -> list[Again | Skip | None]:
     return [_before(each, identity) for each, identity in zip(told, known, strict=True)]
-
-
-def away(error: Exception) -> Unavailable | None:
-    """Return the exception to raise for an error that is not the event's fault."""
-    # SQLAlchemy has the driver's own error as `orig`.
-    cause = getattr(error, "orig", error)
-    if isinstance(cause, psycopg.Error) and cause.sqlstate == _TAKEN:
-        return TakenOver(str(cause).partition("\n")[0])
-    if not isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError):
-        return None
-    state = cause.sqlstate
-    if state is None or state.startswith(_AWAY) or state in _COLLISIONS:
-        return Unavailable(f"Postgres: {str(cause).strip()}")
-    return None
-
-
-def _finished(result: Result | None) -> Result:
-    """
-    Return the result that the transaction commits with; for any other, roll it back by raising.
-    """
-    result = result_of(result)
-    if isinstance(result, Retry | Dead):
-        raise TakenBack(result)
-    return result

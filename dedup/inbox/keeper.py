@@ -3,14 +3,13 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 
 import psycopg
 from psycopg import sql
 
-from dedup.inbox.connections import PATIENCE
-from outbox.postgres.overdue import Connection
+from dedup.inbox.connections import PATIENCE, Connections
 
 _log = logging.getLogger("dovecote.consumer.inbox")
 
@@ -32,8 +31,8 @@ class Keeper:
         lag: Callable[[], float],
         exceeded: Callable[[bool], None],
     ) -> None:
-        self._dsn, self._schema, self._retention = dsn, schema, retention
-        self._patience = patience
+        self._connections = Connections(dsn, patience=patience, ours=True)
+        self._schema, self._retention = schema, retention
         self._lag, self._exceeded = lag, exceeded
         self._was_behind = False
 
@@ -42,7 +41,7 @@ class Keeper:
         self.compare()
         query = sql.SQL("SELECT {}.rotate(%s)").format(sql.Identifier(self._schema))
         try:
-            with Connection.own(self._dsn, patience=self._patience) as conn:
+            with closing(self._connections), self._connections.begin() as conn:
                 conn.execute(query, [self._retention])
         except psycopg.Error as error:
             _log.warning("the inbox's turn was not passed on: %s", str(error).strip())

@@ -8,11 +8,10 @@ from dedup.inbox.inbox import (
     BeginAsync,
     ClaimOf,
     Inbox,
-    Taken,
-    TakenBack,
     identity_of,
     nobodys,
 )
+from dedup.inbox.taken import Taken, TakenBack
 from dedup.rules.identity import Identity
 from dedup.rules.policies.results import Again, Dead, Done, Result, Retry, Skip, result_of
 from dedup.serving.handlers import answers_in
@@ -43,13 +42,14 @@ def together(
     known_by, claim_of = identity or identity_of, claim or nobodys
 
     def handler(events: Sequence[E]) -> Sequence[Result]:
-        taken = Taken(claim_of(event) for event in events)
+        known, taken = list(map(known_by, events)), Taken(map(claim_of, events))
         try:
             with begin() as tx:
-                known = [known_by(event) for event in events]
-                before = inbox.take_many(tx, known, taken.numbers)
+                before, taken.line = inbox.taken(tx, known, taken.numbers)
                 new = [event for event, told in zip(events, before, strict=True) if not told]
-                results = _settled(before, handle(new, tx) if new else None)
+                with taken:
+                    results = _settled(before, handle(new, tx) if new else None)
+                    taken.require_whole()
                 for who, again in _to_come_again(known, before, results):
                     inbox.again(tx, who, again)
                 return results
@@ -71,13 +71,14 @@ def together_async(
     known_by, claim_of = identity or identity_of, claim or nobodys
 
     async def handler(events: Sequence[E]) -> Sequence[Result]:
-        taken = Taken(claim_of(event) for event in events)
+        known, taken = list(map(known_by, events)), Taken(map(claim_of, events))
         try:
             async with begin() as tx:
-                known = [known_by(event) for event in events]
-                before = await inbox.take_many_async(tx, known, taken.numbers)
+                before, taken.line = await inbox.taken_async(tx, known, taken.numbers)
                 new = [event for event, told in zip(events, before, strict=True) if not told]
-                results = _settled(before, await handle(new, tx) if new else None)
+                with taken:
+                    results = _settled(before, await handle(new, tx) if new else None)
+                    taken.require_whole()
                 for who, again in _to_come_again(known, before, results):
                     await inbox.again_async(tx, who, again)
                 return results

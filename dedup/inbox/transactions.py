@@ -32,9 +32,16 @@ class Question(NamedTuple):
     """Returns the function's value, given its text; None if it has none."""
 
 
-def ask(tx: object, question: Question) -> Any:  # noqa: ANN401  # whatever the query gives
+class Answer(NamedTuple):
+    """The value of a question, and psycopg's `pgconn` of the connection that was asked."""
+
+    value: Any
+    line: object
+
+
+def ask(tx: object, question: Question) -> Answer:
     """
-    Return the value of `question` in the transaction of `tx`.
+    Return the answer to `question` in the transaction of `tx`.
 
     Raises:
         NoTransaction: nothing ties it to the handler's own rows.
@@ -46,13 +53,13 @@ def ask(tx: object, question: Question) -> Any:  # noqa: ANN401  # whatever the 
         _require_transaction(tx)
         # Not tx.execute: the connection may have a cursor class with other rows.
         row = cursor(tx).execute(_select(question), question.params).fetchone()
-        return None if row is None or question.read is None else row[0]
+        return Answer(None if row is None or question.read is None else row[0], tx.pgconn)
     if _root(tx) == "sqlalchemy":
         return _on_sqlalchemy(tx, question)
     raise _unsupported(tx)
 
 
-async def ask_async(tx: object, question: Question) -> Any:  # noqa: ANN401  # whatever the query gives
+async def ask_async(tx: object, question: Question) -> Answer:
     """As `ask`, for an async connection."""
     if isinstance(tx, psycopg.AsyncConnection):
         if in_pipeline(tx):
@@ -60,13 +67,14 @@ async def ask_async(tx: object, question: Question) -> Any:  # noqa: ANN401  # w
         _require_transaction(tx)
         asked = await async_cursor(tx).execute(_select(question), question.params)
         row = await asked.fetchone()
-        return None if row is None or question.read is None else row[0]
+        return Answer(None if row is None or question.read is None else row[0], tx.pgconn)
     if _root(tx) == "sqlalchemy" and hasattr(tx, "run_sync"):
-        return await tx.run_sync(_on_sqlalchemy, question)
+        answer: Answer = await tx.run_sync(_on_sqlalchemy, question)
+        return answer
     raise _unsupported(tx)
 
 
-def _on_sqlalchemy(tx: Any, question: Question) -> Any:  # noqa: ANN401  # a session or a connection
+def _on_sqlalchemy(tx: Any, question: Question) -> Answer:  # noqa: ANN401  # a session or a connection
     # Not imported at the top, since most consumers have no SQLAlchemy.
     adapter = import_module("outbox.writing.sqlalchemy")
     conn = adapter.connection_for(tx, question.schema, "handled")
@@ -77,14 +85,15 @@ def _on_sqlalchemy(tx: Any, question: Question) -> Any:  # noqa: ANN401  # a ses
         raise UnsupportedConnection(msg)
     if not adapter.is_tied(conn):
         raise _autocommit()
+    line = conn.connection.driver_connection.pgconn
     params = [Ours(param) for param in question.params]
     if question.read is None:
         adapter.run_on_psycopg(conn, f"SELECT {question.call}", params)
-        return None
+        return Answer(None, line)
     # The application may load integers as it likes. No column is of type cstring, so it is text.
     query = f"SELECT pg_catalog.textout(({question.call})::text)"
     text = adapter.run_on_psycopg(conn, query, params)
-    return None if text is None else question.read(text)
+    return Answer(None if text is None else question.read(text), line)
 
 
 def _select(question: Question) -> bytes:

@@ -2,11 +2,12 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from confluent_kafka import (
     OFFSET_END,
@@ -18,22 +19,62 @@ from confluent_kafka import (
 )
 
 from dedup.retries import copies
-from dedup.retries.letter import Action, Letter, Which, require_one_source, resolution, standing
+from dedup.retries.copies import Copy
+from dedup.retries.letter import (
+    Action,
+    At,
+    Letter,
+    Which,
+    require_one_source,
+    require_whole,
+    resolution,
+    standing,
+)
+from dovecote.process.topics import most_bytes
 from outbox.envelope import RESOLVES, Record
-from outbox.errors import DovecoteError
-from outbox.kafka import PARTITIONER, headers_of
+from outbox.errors import BadSettings, DovecoteError, InvalidEvent
+from outbox.kafka import MOST_BYTES, PARTITIONER, headers_of
 from outbox.secrets import fresh_all
 
 _SECONDS = 30.0
 _CHUNK = 500
+_CHUNK_BYTES = 16_000_000
 _POLL_SECONDS = 0.5
 # Within this, the leader of a partition reports what is committed there.
 _PATIENCE_SECONDS = 2.0
 _NONCE_KEY = b"dovecote.fence"
 
 
+_SIZES = {
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_MSG_SIZE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_RECORD,
+}
+
+
 class _Stale(Exception):
     """The broker that answers lacks committed records."""
+
+
+class _TooLarge(Exception):
+    """A topic refused the copy of a letter for its size."""
+
+    def __init__(self, letter: Letter, why: str) -> None:
+        super().__init__(why)
+        self.letter = letter
+
+
+class Resolved(NamedTuple):
+    """The selected letters, by what became of them."""
+
+    done: list[Letter]
+    left: list[tuple[Letter, str]]
+    """Letters that could not be requeued, and why."""
+
+
+Move: TypeAlias = tuple[Letter, str, Copy | None]
+"""A letter, the topic that it goes to, and what goes there; None: it is dropped."""
 
 
 class DeadTopic:
@@ -47,6 +88,7 @@ class DeadTopic:
 
     def __init__(self, kafka: Mapping[str, str], topic: str) -> None:
         self._kafka, self._topic = dict(kafka), topic
+        self._limits: dict[str, int | None] = {}
 
     @property
     def topic(self) -> str:
@@ -66,41 +108,130 @@ class DeadTopic:
     def record(self, letter: Letter) -> Record:
         """Return a letter's record from the topic."""
         with _kafka_errors():
-            return next(self._whole([letter]))
+            found = next(self._whole([letter]))[1]
+        if found is None:
+            msg = f"letter {letter.id} is gone: the topic no longer keeps it"
+            raise DovecoteError(msg)
+        return found
 
-    def resolve(self, which: Which, action: Action, to: Callable[[Letter], str]) -> list[Letter]:
+    def resolve(
+        self,
+        which: Which,
+        action: Action,
+        to: Callable[[Letter], str],
+        *,
+        read: Callable[[str], bool] = lambda _: False,
+    ) -> Resolved:
         """
         Requeue or drop the selected letters, and return them.
 
-        Letters with the same key are requeued in their order.
+        Letters with the same key are requeued in their order. A letter that lacks its value gets
+        it back from the topic that has it, if `read` says that we may read that topic. A letter
+        that cannot be requeued stays, and holds up no other.
 
         Raises:
             BadSettings: an id is that of several events; nothing was done.
             DovecoteError: Kafka cannot be reached, or another operator interfered. Everything done
                 until then stays done, and the same command does the rest.
         """
-        with _kafka_errors(), self._producer() as producer:
-            # Any earlier operator is fenced now: everything that it did is in the topic.
-            letters = self._after(self._fence(producer), which)
-            require_one_source(letters, which)
-            targets = {letter.at: to(letter) for letter in letters} if action != "dropped" else {}
-            whole = self._whole(letters) if targets else iter(())
-            for start in range(0, len(letters), _CHUNK):
-                with _transaction(producer):
-                    for letter in letters[start : start + _CHUNK]:
-                        if targets:
-                            copy = copies.requeued(next(whole))
-                            where = targets[letter.at]
-                            _produce(producer, where, copy.key, copy.value, copy.headers)
-                        _produce(
-                            producer,
-                            self._topic,
-                            letter.key,
-                            None,
-                            resolution(letter, action),
-                            partition=letter.at[0],
-                        )
-        return letters
+        done, left = list[Letter](), dict[At, tuple[Letter, str]]()
+        while True:
+            try:
+                with _kafka_errors(), self._producer() as producer:
+                    # Any earlier operator is fenced now: everything that it did is in the topic.
+                    found = self._after(self._fence(producer), which)
+                    require_one_source(found, which)
+                    letters = [each for each in found if each.at not in left]
+                    moves: Iterable[Move] = ((letter, "", None) for letter in letters)
+                    if action != "dropped":
+                        moves = self._moves(letters, to, read, left)
+                    for chunk in _chunks(moves):
+                        with _transaction(producer):
+                            self._write(producer, chunk, action)
+                        done.extend(letter for letter, _, _ in chunk)
+            except _TooLarge as error:
+                # Only a new producer goes on after that, and reads anew what is done by then.
+                left[error.letter.at] = error.letter, str(error)
+            else:
+                return Resolved(done, list(left.values()))
+
+    def _moves(
+        self,
+        letters: Sequence[Letter],
+        to: Callable[[Letter], str],
+        read: Callable[[str], bool],
+        left: dict[At, tuple[Letter, str]],
+    ) -> Iterator[Move]:
+        """Yield what is to be written for each letter; add those that cannot go to `left`."""
+        for letter, record in self._whole(letters):
+            try:
+                where = to(letter)
+                copy = copies.requeued(self._restored(letter, record, read))
+                self._require_fits(where, copy)
+            except (BadSettings, InvalidEvent) as error:
+                left[letter.at] = letter, str(error)
+            else:
+                yield letter, where, copy
+
+    def _require_fits(self, topic: str, copy: Copy) -> None:
+        limit = self._limit(topic)
+        packs = self._kafka.get("compression.type", self._kafka.get("compression.codec", "none"))
+        # Compressed, it may be smaller than we know, so the broker decides.
+        if limit is not None and packs == "none" and copies.size_of(copy) > limit:
+            raise InvalidEvent(copies.refused(topic, copy, limit, ""))
+
+    def _restored(
+        self, letter: Letter, record: Record | None, read: Callable[[str], bool]
+    ) -> Record:
+        """
+        Return a letter's record, with the value that it may lack.
+
+        Raises:
+            InvalidEvent: the record or the value is not to be had.
+        """
+        if record is None:
+            msg = "the dead-letter topic no longer keeps it"
+            raise InvalidEvent(msg)
+        if not letter.without_value:
+            return record
+        found, place = None, None if letter.left is None else letter.left.place
+        if place is not None:
+            if not read(place[0]):
+                msg = (
+                    f"its value is at {place[1]}/{place[2]} of topic {place[0]!r}, which is not "
+                    "in the settings"
+                )
+                raise InvalidEvent(msg)
+            found = self._at(*place)
+        return copies.restored(record, require_whole(letter, found))
+
+    def _write(self, producer: Producer, moves: Sequence[Move], action: Action) -> None:
+        """
+        Send moves, and wait for their delivery.
+
+        Raises:
+            _TooLarge: a topic does not take one of them.
+        """
+        refused: list[tuple[Move, KafkaError]] = []
+        for move in moves:
+            letter, where, copy = move
+            if copy is not None:
+                _produce(producer, where, *copy, report=partial(_reported, refused, move))
+            told = resolution(letter, action)
+            _produce(producer, self._topic, letter.key, None, told, partition=letter.at[0])
+        # The commit would not say which one was refused.
+        deadline = time.monotonic() + _SECONDS
+        while producer.flush(_POLL_SECONDS) and not refused and time.monotonic() < deadline:
+            pass
+        for (letter, where, copy), error in refused:
+            if copy is not None:
+                limit = self._limit(where)
+                raise _TooLarge(letter, copies.refused(where, copy, limit, error.str()))
+
+    def _limit(self, topic: str) -> int | None:
+        if topic not in self._limits:
+            self._limits[topic] = most_bytes(self._kafka, [topic]).get(topic)
+        return self._limits[topic]
 
     def _fence(self, producer: Producer) -> bytes:
         """Commit a record to every partition that resolves nothing, and return its nonce."""
@@ -133,7 +264,10 @@ class DeadTopic:
             {
                 **fresh_all(self._kafka),
                 "transactional.id": f"dovecote.dead.{self._topic}",
-                "message.max.bytes": 2_000_000,
+                # A topic's own limit holds. Each record goes alone, so that none is refused for
+                # what lies beside it.
+                "batch.num.messages": 1,
+                "message.max.bytes": max(MOST_BYTES, int(self._kafka.get("message.max.bytes", 0))),
                 **PARTITIONER,
             }
         )
@@ -201,19 +335,27 @@ class DeadTopic:
             f"the end of topic {self._topic!r} was not reached: the broker is silent"
         )
 
-    def _whole(self, letters: Sequence[Letter]) -> Iterator[Record]:
-        """Yield the records of letters, which are in the order of the topic."""
+    def _whole(self, letters: Sequence[Letter]) -> Iterator[tuple[Letter, Record | None]]:
+        """Yield letters with their records; None: the topic no longer keeps it."""
         with self._consumer() as consumer:
             for partition, group in groupby(letters, lambda letter: letter.at[0]):
                 wanted = list(group)
                 consumer.assign([TopicPartition(self._topic, *wanted[0].at)])
                 records = self._until_end(consumer, {partition})
+                found = next(records, None)
                 for letter in wanted:
-                    found = next((each for each in records if each[1:3] == letter.at), None)
-                    if found is None:
-                        msg = f"letter {letter.id} is gone: the topic no longer keeps it"
-                        raise DovecoteError(msg)
-                    yield found
+                    while found is not None and found.offset < letter.at[1]:
+                        found = next(records, None)
+                    same = found is not None and found[1:3] == letter.at
+                    yield letter, found if same else None
+
+    def _at(self, topic: str, partition: int, offset: int) -> Record | None:
+        """Return the record at a place; None: it is not there."""
+        with self._consumer() as consumer:
+            consumer.assign([TopicPartition(topic, partition, offset)])
+            for record in self._until_end(consumer, {partition}):
+                return record if record[1:3] == (partition, offset) else None
+        return None
 
     @contextmanager
     def _consumer(self) -> Iterator[Consumer]:
@@ -249,6 +391,20 @@ def _transaction(producer: Producer) -> Iterator[None]:
         raise
 
 
+def _chunks(moves: Iterable[Move]) -> Iterator[list[Move]]:
+    """Yield moves together that fit into one transaction."""
+    chunk, size = list[Move](), 0
+    for each in moves:
+        more = 0 if each[2] is None else copies.size_of(each[2])
+        if chunk and (len(chunk) >= _CHUNK or size + more > _CHUNK_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(each)
+        size += more
+    if chunk:
+        yield chunk
+
+
 def _produce(  # noqa: PLR0917  # what a record is
     producer: Producer,
     topic: str,
@@ -256,14 +412,28 @@ def _produce(  # noqa: PLR0917  # what a record is
     value: bytes | None,
     headers: Any,  # noqa: ANN401  # pairs, as the envelope makes them
     partition: int = -1,
+    report: Callable[[KafkaError | None, object], None] | None = None,
 ) -> None:
+    given: Any = {"headers": headers, "partition": partition, "on_delivery": report}
     try:
-        producer.produce(topic, value, key, headers=headers, partition=partition)
+        producer.produce(topic, value, key, **given)
     except BufferError:
         # Nobody else empties the queue.
-        producer.poll(1.0)
-        producer.produce(topic, value, key, headers=headers, partition=partition)
+        producer.flush(_SECONDS)
+        producer.produce(topic, value, key, **given)
+    except KafkaException as error:
+        # The client checks a record's size before it takes it.
+        if report is None or error.args[0].code() not in _SIZES:
+            raise
+        report(error.args[0], None)
     producer.poll(0)
+
+
+def _reported(
+    refused: list[tuple[Move, KafkaError]], move: Move, error: KafkaError | None, _: object
+) -> None:
+    if error is not None and error.code() in _SIZES:
+        refused.append((move, error))
 
 
 def _record(message: Any) -> Record:  # noqa: ANN401  # confluent-kafka has no types of its own
@@ -282,8 +452,15 @@ def _record(message: Any) -> Record:  # noqa: ANN401  # confluent-kafka has no t
 def _kafka_errors() -> Iterator[None]:
     try:
         yield
-    except KafkaException as error:
-        what = error.args[0]
+    except (KafkaException, SystemError) as error:
+        # The client raises a fatal error in the midst of its reports of deliveries, and Python
+        # then takes the report for broken.
+        told: BaseException | None = error
+        while told is not None and not isinstance(told, KafkaException):
+            told = told.__cause__ or told.__context__
+        if told is None:
+            raise
+        what = told.args[0]
         if what.code() in {KafkaError._FENCED, KafkaError.PRODUCER_FENCED}:  # noqa: SLF001  # librdkafka's name
             msg = "somebody else has just begun to requeue or drop letters of this topic"
             raise DovecoteError(msg) from error

@@ -9,9 +9,10 @@ from typing import Self
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from dedup.retries.aside import Outage
-from dedup.retries.copies import Copy, Unwritable
+from dedup.retries.copies import Copy, Unwritable, refused
+from dovecote.process.topics import most_bytes
 from outbox.errors import DovecoteError
-from outbox.kafka import PARTITIONER, kafka_logger
+from outbox.kafka import MOST_BYTES, PARTITIONER, kafka_logger
 from outbox.secrets import fresh_all
 
 _log = logging.getLogger("dovecote.consumer.retries")
@@ -20,6 +21,8 @@ _client_log = kafka_logger("dovecote.consumer.kafka")
 # For so long nobody else tries a topic that has just failed: each try blocks a handler's thread.
 _REST_SECONDS = 1.0
 _POLL_SECONDS = 0.1
+# For so long the limit of a topic is believed to be what it was.
+_KNOWN_SECONDS = 60.0
 _TOO_LARGE = {
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.INVALID_MSG_SIZE,
@@ -45,8 +48,6 @@ class Letters:
         self._properties: dict[str, str | int | bool] = {
             "client.id": "dovecote-consumer",
             "linger.ms": 5,
-            # Larger than the broker's default: a record at its limit gets headers on top.
-            "message.max.bytes": 2_000_000,
             "topic.metadata.propagation.max.ms": 2_000,
             "retry.backoff.max.ms": 500,
             "reconnect.backoff.max.ms": 1_000,
@@ -54,10 +55,15 @@ class Letters:
             "message.timeout.ms": int(timeout * 1000),
             "acks": "all",
             "enable.idempotence": True,
+            # A topic's own limit holds. Each record goes alone, so that none is refused for what
+            # lies beside it.
+            "message.max.bytes": max(MOST_BYTES, int(kafka.get("message.max.bytes", 0))),
+            "batch.num.messages": 1,
             # librdkafka's default differs from Java's, and would put a key on another partition.
             **PARTITIONER,
         }
-        self._timeout = timeout
+        self._kafka, self._timeout = kafka, timeout
+        self._limits: dict[str, tuple[float, int | None]] = {}
         self._lock = threading.Lock()
         self._down: dict[str, tuple[float, str]] = {}
         self._ending = threading.Event()
@@ -91,11 +97,11 @@ class Letters:
         except BufferError as error:
             raise self._outage(topic, "the producer's queue is full") from error
         except KafkaException as error:
-            raise self._explained(topic, error.args[0]) from error
+            raise self._explained(topic, copy, error.args[0]) from error
         if not sent.done.wait(self._timeout + 1.0):
             raise self._outage(topic, "the broker has not answered")
         if sent.error is not None:
-            raise self._explained(topic, sent.error)
+            raise self._explained(topic, copy, sent.error)
         with self._lock:
             self._down.pop(topic, None)
 
@@ -129,9 +135,9 @@ class Letters:
         if time.monotonic() < until:
             raise Outage(reason)
 
-    def _explained(self, topic: str, error: KafkaError) -> DovecoteError:
+    def _explained(self, topic: str, copy: Copy, error: KafkaError) -> DovecoteError:
         if error.code() in _TOO_LARGE:
-            return Unwritable(f"topic {topic!r} does not take it: {error.str()}")
+            return Unwritable(refused(topic, copy, self._limit(topic), error.str()))
         if error.fatal():
             _log.warning("the producer is made anew: %s", error.str())
             with self._lock:
@@ -139,6 +145,14 @@ class Letters:
         if error.code() in _MISSING:
             return self._outage(topic, f"{error.str()}; create it, or allow this user to `Write`")
         return self._outage(topic, error.str())
+
+    def _limit(self, topic: str) -> int | None:
+        """Return the `max.message.bytes` of a topic, as it was within the last minute."""
+        asked, found = self._limits.get(topic, (-_KNOWN_SECONDS, None))
+        if time.monotonic() - asked > _KNOWN_SECONDS:
+            found = most_bytes(self._kafka, [topic], timeout=self._timeout).get(topic)
+            self._limits[topic] = time.monotonic(), found
+        return found
 
     def _outage(self, topic: str, reason: str) -> Outage:
         text = f"topic {topic!r}: {reason}"

@@ -245,6 +245,11 @@ class Polling:
             self._remembered = 0
         with self._handover.lock:
             lanes, held = self._handover.lanes.known, self._handover.lanes.held
+            waits = self._handover.lanes.only_scheduled
+        stretches = [each.stretch for each in self._assigned.values()]
+        if waits and not any(each.at_work or each.unopened for each in stretches):
+            # No record can be completed before its time has come.
+            self._health.polled(progressed=True)
         self._metrics.levels(
             records=records, size=size, lanes=lanes, held=held, oldest=self._workers.oldest
         )

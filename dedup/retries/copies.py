@@ -1,6 +1,7 @@
 """Make copies of records to set aside: for a retry topic, or as dead letters."""
 
 from dataclasses import replace
+from hashlib import sha256
 from typing import NamedTuple
 
 from dedup.rules.identity import Identity
@@ -11,6 +12,9 @@ from outbox.errors import DovecoteError, InvalidEvent
 
 # A header must not make a record too large for the very topic that collects failed records.
 _ERROR_CHARACTERS = 2_000
+
+# The head of a batch with that of its record, and the lengths of a header: as bytes, at most.
+_OF_BATCH, _OF_HEADER = 61 + 21, 10
 
 # Headers that only records of a dead-letter topic carry. On a copy of something else, they would
 # hide the letter, or mark it as one without its value. Headers that could not be read are nowhere.
@@ -32,6 +36,41 @@ class Copy(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: list[Pair]
+
+
+def without(error: str, before: str | None) -> str:
+    """Return the reason of a letter that lacks its value because of `error`."""
+    return f"without its value, as {error}" + (f"; before that: {before}" if before else "")
+
+
+def refused(topic: str, copy: Copy, limit: int | None, told: str) -> str:
+    """Return why a topic does not take a copy that is too large, and which limit is too small."""
+    size = size_of(copy)
+    if limit is None:
+        return (
+            f"topic {topic!r} does not take its {size:,} bytes ({told}); raise the topic's "
+            "max.message.bytes"
+        )
+    if size <= limit:
+        return (
+            f"topic {topic!r} takes {limit:,} bytes (max.message.bytes), but not these {size:,} "
+            f"({told}); raise the brokers' socket.request.max.bytes, or `message.max.bytes` in "
+            "`[kafka]`"
+        )
+    return (
+        f"topic {topic!r} takes {limit:,} bytes, and these are {size:,}; raise the topic's "
+        "max.message.bytes"
+    )
+
+
+def size_of(copy: Copy) -> int:
+    """Return the size of a copy as a broker measures it, if nothing is compressed."""
+    # The name of headers that could not be read is no text.
+    headers = sum(
+        _OF_HEADER + len(name.encode(errors="surrogateescape")) + len(value or b"")
+        for name, value in copy.headers
+    )
+    return _OF_BATCH + len(copy.key or b"") + len(copy.value or b"") + headers
 
 
 def retried(record: Record, identity: Identity, *, now: int, due: int, error: str | None) -> Copy:
@@ -75,12 +114,50 @@ def dead(record: Record, identity: Identity, *, now: int, error: str) -> Copy:
     return _copy(record._replace(headers=headers), identity, state)
 
 
-def emptied(record: Record, *, now: int, error: str) -> Copy:
+class Left(NamedTuple):
+    """Where the value is that a dead letter lacks."""
+
+    place: tuple[str, int, int] | None
+    """Topic, partition and offset; None: no topic has it."""
+    size: int
+    sha256: str
+
+    def encode(self) -> bytes:
+        """Return it as the value of the header `WITHOUT_VALUE`."""
+        where = "-" if self.place is None else "/".join(map(str, self.place))
+        return f"{where} {self.size} {self.sha256}".encode()
+
+    def is_in(self, record: Record) -> bool:
+        """Return whether a record has the value."""
+        return left(None, record.value)[1:] == self[1:]
+
+
+def left(place: tuple[str, int, int] | None, value: bytes | None) -> Left:
+    """Return where a value is, with its size and hash."""
+    found = value or b""
+    return Left(place, len(found), sha256(found).hexdigest())
+
+
+def left_of(header: bytes) -> Left | None:
+    """Return what `Left.encode` wrote; None for anything else."""
+    where, _, rest = header.decode(errors="replace").partition(" ")
+    size, _, digest = rest.partition(" ")
+    topic, *numbers = where.rsplit("/", 2)
+    if not (size.isdecimal() and digest):
+        return None
+    if len(numbers) != 2 or not all(map(str.isdecimal, numbers)):  # noqa: PLR2004  # partition and offset
+        return Left(None, int(size), digest)
+    return Left((topic, int(numbers[0]), int(numbers[1])), int(size), digest)
+
+
+def emptied(record: Record, *, now: int, error: str, lacks: Left | None = None) -> Copy:
     """
     Return the dead letter of a record that no topic takes.
 
-    It lacks the value, headers, key or id that made it so; its origin says where they are.
+    It lacks the value, headers, key or id that made it so. It says where they are: at `lacks`, by
+    default where the record was read.
     """
+    lacks = lacks or left(record[:3], record.value)
     source, id_ = known(record)
     before = delivery(record)
     state = replace(
@@ -100,7 +177,7 @@ def emptied(record: Record, *, now: int, error: str) -> Copy:
         key=record.key if _fits(record.key) else None, value=None, headers=headers
     )
     copy = dead(rest, Identity(source, id_), now=now, error=error)
-    return copy._replace(headers=[*copy.headers, (envelope.WITHOUT_VALUE, b"1")])
+    return copy._replace(headers=[*copy.headers, (envelope.WITHOUT_VALUE, lacks.encode())])
 
 
 def requeued(letter: Record) -> Copy:
@@ -116,6 +193,17 @@ def requeued(letter: Record) -> Copy:
     before = delivery(letter)
     state = Delivery(round=before.round + 1, origin=before.origin)
     return Copy(letter.key, letter.value, envelope.with_delivery(letter.headers, state))
+
+
+def restored(letter: Record, whole: Record) -> Record:
+    """Return a dead letter with the key, value and headers of `whole`, which it lacks."""
+    headers = [pair for pair in whole.headers if pair[0] not in _OF_LETTERS]
+    said = {name for name, value in headers if value}
+    pairs = zip((envelope.SOURCE, envelope.ID), known(letter), strict=True)
+    headers += [(name, text.encode()) for name, text in pairs if name not in said]
+    return letter._replace(
+        key=whole.key, value=whole.value, headers=envelope.with_delivery(headers, delivery(letter))
+    )
 
 
 def delivery(record: Record) -> Delivery:

@@ -34,7 +34,9 @@ class Letter(NamedTuple):
     """When it was written."""
     size: int
     without_value: bool
-    """No topic would have taken it whole: the content is at its origin."""
+    """The topic would not have taken it whole."""
+    left: copies.Left | None
+    """Where the value is that it lacks; None: it has one, or does not say."""
 
     @property
     def name(self) -> str:
@@ -78,7 +80,7 @@ class Which:
 
 def letter(record: Record) -> Letter:
     """Return the letter in a record of a dead-letter topic."""
-    state = copies.delivery(record)
+    state, lacks = copies.delivery(record), dict(record.headers).get(envelope.WITHOUT_VALUE)
     source, id_ = copies.known(record)
     return Letter(
         at=record[1:3],
@@ -92,6 +94,7 @@ def letter(record: Record) -> Letter:
         died_at=datetime.fromtimestamp((milliseconds(record.timestamp) or 0) / 1000, UTC),
         size=len(record.value or b""),
         without_value=any(name == envelope.WITHOUT_VALUE for name, _ in record.headers),
+        left=None if lacks is None else copies.left_of(lacks),
     )
 
 
@@ -144,17 +147,33 @@ def target(found: Letter, *, to: str | None, known: Collection[str]) -> str:
 
     Raises:
         BadSettings: it comes from another topic; a record cannot choose where records go.
-        InvalidEvent: there is nothing to requeue.
     """
-    if found.without_value:
-        msg = f"{found.id!r} was too large for any topic: what it held is at {found.origin}"
-        raise InvalidEvent(msg)
     if to is not None:
         return to
     if found.origin_topic not in known:
         msg = (
-            f"{found.id!r} comes from topic {found.origin_topic!r}, which is not in the settings; "
-            "say where it goes with --to"
+            f"it comes from topic {found.origin_topic!r}, which is not in the settings; say where "
+            "it goes with --to"
         )
         raise BadSettings(msg)
     return found.origin_topic
+
+
+def require_whole(found: Letter, whole: Record | None) -> Record:
+    """
+    Return the record that has what a letter lacks, if `whole` is that.
+
+    Raises:
+        InvalidEvent: it is not, or nobody knows where that record is.
+    """
+    lacks = found.left
+    if lacks is None or lacks.place is None:
+        size = "" if lacks is None else f" of {lacks.size:,} bytes"
+        msg = f"it lacks its value{size}, which no topic has; it comes from {found.origin}"
+        raise InvalidEvent(msg)
+    where = "/".join(map(str, lacks.place))
+    if whole is None or not lacks.is_in(whole):
+        why = "is no longer there" if whole is None else "is not that of the record there"
+        msg = f"its value of {lacks.size:,} bytes, which was at {where}, {why}"
+        raise InvalidEvent(msg)
+    return whole

@@ -98,6 +98,7 @@ class AwaitedServing:
             if seconds is None:
                 lane.current = None
             elif seconds > _YIELD:
+                lane.scheduled = run.state is not None and run.state.scheduled
                 desk.report.held.append((lane, seconds))
                 return
             if self.batching is not None or time.monotonic() > over:
@@ -234,7 +235,7 @@ def answering_awaited(handler: AwaitedRecordHandler, aside: Aside) -> AwaitedHan
     async def handle(record: Record) -> Result:
         after = early(record)
         if after is not None:
-            return Early("not due", after)
+            return Early("not due", after, scheduled=True)
         result = await handler(record)
         return DONE if result is None else checked(result)
 

@@ -47,7 +47,7 @@ class Batching:
     def _choose(self, record: Record) -> Result:
         after = self.aside.early(record)
         if after is not None:
-            return Early("not due", after)
+            return Early("not due", after, scheduled=True)
         _ = record.event  # a record that cannot be read must not fail the others
         return _CHOSEN
 

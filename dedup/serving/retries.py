@@ -224,8 +224,9 @@ class Retries:
         # one. A failed event keeps its round.
         rounds = copies.delivery(as_it_is).round + (fate.error is None)
         state = replace(state, round=rounds, error=fate.error)
-        self._held[record[:3]] = State(stored(record.identity), state)
+        # Kept first: if that raises, the caller comes again, and would find its attempt counted.
         self._states.keep(record, state)
+        self._held[record[:3]] = State(stored(record.identity), state)
         attempt = copies.delivery(as_it_is).attempt
         return Held(timedelta(milliseconds=fate.due - now), attempt)
 
@@ -255,8 +256,8 @@ class Retries:
         try:
             self._letters.send(topic, copy)
         except Unwritable as error:
-            # Leave out what made it too large; its origin says where the whole record is.
-            told = f"{fate.error}; without its value: {error}"
+            # Leave out what made it too large; the letter says where the whole record is.
+            told = copies.without(str(error), fate.error)
             try:
                 self._letters.send(topic, copies.emptied(as_it_is, now=now, error=told))
             except Unwritable as still:

@@ -59,6 +59,9 @@ class RunProgress(Generic[V]):
     unreleased: tuple[str, str] | None = None
     """Its outcome and reason for the metrics, if it was held and only has to be released."""
 
+    scheduled: bool = False
+    """Whether it waits for a time that was set for it; otherwise something is in its way."""
+
     was_held: bool = False
     burnt: int = 0
     """Attempts of the waiting record that failed here."""
@@ -84,8 +87,8 @@ class RunProgress(Generic[V]):
             case Skipped(_, reason):
                 self.skipped.append(verdict)
                 self._complete(record, "skipped", report, kind(reason))
-            case Failed(_, Early(_, after)):
-                self.waiting, self.was_held = record, True
+            case Failed(_, Early(_, after, scheduled)):
+                self.waiting, self.was_held, self.scheduled = record, True, scheduled
                 return _seconds(after or timedelta(0))
             case Failed(_, result):
                 self.waiting, self.unplaced = record, result
@@ -104,7 +107,7 @@ class RunProgress(Generic[V]):
             self._complete(record, answer.where, report)
             return None
         attempt = max(self.attempt(), answer.attempt)
-        self.was_held, self.unplaced, self.outages = True, None, 0
+        self.was_held, self.scheduled, self.unplaced, self.outages = True, True, None, 0
         seconds = _seconds(answer.after)
         if not isinstance(result, Again):
             self.burnt += 1
@@ -121,7 +124,7 @@ class RunProgress(Generic[V]):
 
     def outage(self, error: Exception) -> float:
         """Return after how many seconds to try again to place the waiting record."""
-        self.outages += 1
+        self.outages, self.scheduled = self.outages + 1, False
         # The power is bounded: an outage of days would overflow it.
         full = _FIRST_OUTAGE_SECONDS * 2.0 ** min(self.outages - 1, 10)
         seconds = min(full, _LONGEST_OUTAGE_SECONDS)

@@ -93,6 +93,7 @@ class Serving:
             if seconds is None:
                 lane.current = None
             elif seconds > _YIELD:
+                lane.scheduled = run.state is not None and run.state.scheduled
                 report.held.append((lane, seconds))
                 return
             if self.batching is not None or time.monotonic() > over:
@@ -230,7 +231,7 @@ def answering(handler: RecordHandler, aside: Aside) -> Handle:
     def handle(record: Record) -> Result:
         after = early(record)
         if after is not None:
-            return Early("not due", after)
+            return Early("not due", after, scheduled=True)
         result = handler(record)
         return DONE if result is None else checked(result)
 

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from pydantic import Field, field_validator
 
+from dedup.inbox.connections import Prepare
 from dedup.inbox.schema import DEFAULT_SCHEMA
 from dovecote.process.settings import Dsn, Duration, Settings
 
@@ -27,6 +28,10 @@ class InboxSettings(Settings):
     How long the server may be silent within one statement, including those of a handler. Then its
     connection is closed, and the event is handled again.
     """
+
+    prepare: Prepare = "auto"
+    """Whether the driver prepares statements on the server: `auto`, unless a pooler shares the
+    sessions, or `never`, for a pooler that cannot be recognised."""
 
     @field_validator("retention")
     @classmethod

@@ -136,7 +136,16 @@ def _kafka(value: object, _: object, info: ValidationInfo) -> dict[str, str]:
     if not isinstance(value, Mapping):
         msg = 'must be a table of Kafka client properties, such as "bootstrap.servers"'
         raise ValueError(msg)  # noqa: TRY004  # pydantic turns only ValueError into a message
-    return {str(k): _property(str(k), given, _environ(info)) for k, given in value.items()}
+    found = {str(k): _property(str(k), given, _environ(info)) for k, given in value.items()}
+    for name in _BROKERS & found.keys():
+        # The client would take none for brokers that are away; mostly a variable was empty.
+        if not found[name].strip(" ,\t\r\n"):
+            msg = f'"{name}" is empty: give the brokers, as host:port, separated by commas'
+            raise ValueError(msg)
+    return found
+
+
+_BROKERS = frozenset({"bootstrap.servers", "metadata.broker.list"})
 
 
 def _property(name: str, given: object, environ: Mapping[str, str]) -> str:

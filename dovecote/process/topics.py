@@ -1,9 +1,13 @@
-"""Ask Kafka which topics exist, before anything else is done with them."""
+"""Ask Kafka which topics exist, and how large the records are that they take."""
 
 from collections.abc import Collection, Mapping
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own export, but not marked as one
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
 
 from outbox.errors import DovecoteError
 from outbox.kafka import kafka_logger
@@ -28,3 +32,24 @@ def topics(kafka: Mapping[str, str], *, timeout: float = 10.0) -> Collection[str
             f"({error.args[0].str()}); is it there, and is `bootstrap.servers` right?"
         )
         raise DovecoteError(msg) from error
+
+
+def most_bytes(
+    kafka: Mapping[str, str], names: Collection[str], *, timeout: float = 10.0
+) -> dict[str, int]:
+    """
+    Return the `max.message.bytes` of topics; without those that Kafka does not tell us.
+
+    A user needs the right `DescribeConfigs` on a topic for that.
+    """
+    wanted = [ConfigResource(ResourceType.TOPIC, name) for name in dict.fromkeys(names)]
+    if not wanted:
+        return {}
+    admin = AdminClient(fresh_all(kafka), logger=_log)
+    found: dict[str, int] = {}
+    for resource, answer in admin.describe_configs(wanted, request_timeout=timeout).items():
+        try:
+            found[resource.name] = int(answer.result(timeout + 1)["max.message.bytes"].value)
+        except (KafkaException, TimeoutError) as error:
+            _log.debug("the limit of topic %s is not known: %s", resource.name, error)
+    return found

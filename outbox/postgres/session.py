@@ -9,12 +9,12 @@ published. A session that several clients share in turn is no place for locks or
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from psycopg import Connection, errors
+from psycopg import AsyncConnection, Connection, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow, tuple_row
 
 from outbox.errors import SharedSession
-from outbox.postgres.ours import ADAPTERS, cursor
+from outbox.postgres.ours import ADAPTERS, async_cursor, cursor
 from outbox.secrets import fresh
 
 OWN_FUNCTIONS_ONLY = "SET search_path = pg_catalog, pg_temp"
@@ -36,6 +36,8 @@ _RELIED_ON = (
     " SELECT set_config('synchronous_commit', 'on', false)"
     " WHERE current_setting('synchronous_commit') = 'off'"
 )
+
+_WITHIN = _RELIED_ON.replace("SET ", "SET LOCAL ").replace("'on', false", "'on', true")
 
 # The functions of Postgres that raise the error, for rows that would be hidden and for rows that
 # may not be written.
@@ -102,9 +104,12 @@ def connect_as(
 
 
 def settle(conn: Connection[Any]) -> None:
-    """Apply the settings that we rely on, if no other client can get the session after us."""
-    if is_direct(conn):
-        conn.execute(_RELIED_ON)
+    """
+    Apply the settings that we rely on, until the end of the transaction.
+
+    Another client of a pooler may get the session after that.
+    """
+    conn.execute(_WITHIN)
 
 
 def hides_rows(error: BaseException | None) -> bool:
@@ -123,6 +128,12 @@ def is_direct(conn: Connection[Any]) -> bool:
     A pooler gives each client its own number to cancel by, which is not the session's.
     """
     return _session(conn) == conn.info.backend_pid
+
+
+async def is_direct_async(conn: AsyncConnection[Any]) -> bool:
+    """As `is_direct`, for an async connection."""
+    row = await (await async_cursor(conn).execute(SESSION)).fetchone()
+    return row is not None and row[0] == conn.info.backend_pid
 
 
 def _session(conn: Connection[Any]) -> int:

@@ -11,6 +11,7 @@ from outbox.errors import BadSettings
 from outbox.event import Event
 from outbox.kafka import PARTITIONER, kafka_logger
 
+_BROKERS = ("bootstrap.servers", "metadata.broker.list")
 _log = kafka_logger("dovecote.producer.kafka")
 
 FIXED: dict[str, str | bool] = {
@@ -46,7 +47,7 @@ def properties(given: Mapping[str, str], *, events: int, size: int) -> dict[str,
             "out"
         )
         raise BadSettings(msg)
-    if not given.get("bootstrap.servers") and not given.get("metadata.broker.list"):
+    if not any(given.get(name, "").strip(" ,") for name in _BROKERS):
         msg = "kafka: bootstrap.servers is missing: the brokers, as host:port, …"
         raise BadSettings(msg)
     defaults = {

@@ -14,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from outbox.errors import BadSettings
 from outbox.event import Event, Limits
 from outbox.postgres import overdue
+from outbox.postgres.away import is_outage
 from outbox.postgres.ours import ADAPTERS
 from outbox.postgres.session import conninfo
 from outbox.producer.routing import EVERY, Lane
@@ -108,6 +109,8 @@ class Fallback:
                 self._conn = conn
         try:
             yield self._conn
-        except psycopg.OperationalError:
-            self.close()
+        except psycopg.Error as error:
+            # A new connection may lead to a server that takes writes.
+            if is_outage(error):
+                self.close()
             raise

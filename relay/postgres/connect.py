@@ -14,6 +14,7 @@ from psycopg.rows import TupleRow
 from outbox import schema as outbox_schema
 from outbox.errors import SchemaMissing, SharedSession, first_line
 from outbox.postgres import session
+from outbox.postgres.away import is_outage
 from outbox.postgres.overdue import NOTICE
 from outbox.schema.belongings import showing
 from relay.errors import LeaseLost, Outage, Refused
@@ -149,15 +150,17 @@ def explained(schema: str, dsn: str, *, advice: str | None = None) -> Iterator[N
     """
     try:
         yield
-    except (psycopg.OperationalError, errors.ReadOnlySqlTransaction) as error:
-        msg = f"Postgres: {first_line(error)}"
-        raise Outage(msg) from error
     except errors.InsufficientPrivilege as error:
         raise not_allowed(error, schema, dsn, advice) from error
     except _GONE as error:
         msg = f"Postgres: {first_line(error)}: the outbox in schema {schema!r} was dropped or is "
         msg += f"not whole; {outbox_schema.installing(schema)}"
         raise SchemaMissing(msg) from error
+    except psycopg.Error as error:
+        if not is_outage(error):
+            raise
+        msg = f"Postgres: {first_line(error)}"
+        raise Outage(msg) from error
 
 
 def lacks_replication(role: str) -> str:

@@ -1,7 +1,6 @@
 """Run jobs from their settings to the end: shared by the command line and spark-submit."""
 
 import logging
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +9,7 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
+from dovecote.process.signals import ending_within
 from spark_jobs.jobs import running, together
 from spark_jobs.jobs.files import AnyJob
 from spark_jobs.jobs.flow import Job
@@ -124,12 +124,8 @@ def stopped_by_signal(stop: threading.Event | None = None) -> Iterator[threading
     def heard(*_: object) -> None:
         event.set()
 
-    before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with ending_within(heard):
         yield event
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _show_text(main: str, line: BatchLine) -> None:

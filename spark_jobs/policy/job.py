@@ -17,7 +17,7 @@ from spark_jobs.query.pinned import pin
 from spark_jobs.query.query import Query, Show
 from spark_jobs.query.session import ADMIN_SECONDS, STATE_STORE
 from spark_jobs.query.settings import DedupSettings
-from spark_jobs.query.topics import require_topics
+from spark_jobs.query.topics import require_topics, writing
 from spark_jobs.query.watching import watching
 from spark_jobs.rows.buckets import names
 from spark_jobs.sink.marker_topic import MarkerTopic
@@ -74,7 +74,7 @@ def _stage(
     settings: DedupSettings, reads: SourceConfig, spark: SparkSession, began: Offsets
 ) -> tuple[DataFrame, Stage]:
     """Return the source of the batches, and the stage for them."""
-    config = stage_config(settings)
+    config = stage_config(settings.model_copy(update={"kafka": writing(settings)}))
     if settings.operator.remember is not None:
         # Here, for a job that remembers nothing needs nothing of what this imports.
         from spark_jobs.policy.remembering import RememberingStage, pack, passed

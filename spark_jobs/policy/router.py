@@ -88,12 +88,13 @@ class Router:
         """
         Return the dead letter that replaces a record which its topic can never take.
 
-        It is the record that was read. If its own topic refuses that, it lacks the value and the
-        headers; its origin says where they are.
+        It is the record that was read. If the dead-letter topic refuses that, the letter lacks the
+        value and the headers, and says where they are.
         """
         origin, error = outgoing.origin, f"{outgoing.topic} refuses it: {error}"
         if outgoing.topic == self.topics.dead_letter:
-            copy = copies.emptied(origin, now=self.now, error=error)
+            before = copies.delivery(origin._replace(headers=outgoing.headers)).error
+            copy = copies.emptied(origin, now=self.now, error=copies.without(error, before))
         else:
             copy = copies.dead(origin, identity(origin), now=self.now, error=error)
         return Outgoing(self.topics.dead_letter, *copy, 0, origin)

@@ -7,6 +7,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
+from dovecote.process.topics import most_bytes
 from outbox.errors import BadSettings
 from spark_jobs.errors import KafkaUnavailable
 from spark_jobs.query.pins import Pins
@@ -56,6 +57,15 @@ def require_topics(settings: Job) -> None:
     if missing:
         msg = f"no such topic: {', '.join(missing)}; create it, or correct its name"
         raise BadSettings(msg)
+
+
+def writing(settings: Job) -> dict[str, str]:
+    """Return the connection of the sink, whose clients take records as large as its topics do."""
+    if "message.max.bytes" in settings.kafka:
+        return settings.kafka
+    limits = most_bytes(kafka_options.client(settings.kafka), settings.topics_written())
+    largest = max([kafka_options.MESSAGE_MAX_BYTES, *limits.values()])
+    return {**settings.kafka, "message.max.bytes": str(largest)}
 
 
 def require_matches(kafka: Mapping[str, str], entries: Collection[str]) -> None:

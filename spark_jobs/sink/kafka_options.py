@@ -8,12 +8,14 @@ from outbox.kafka import PARTITIONER
 
 _CLIENT = ("bootstrap.", "security.", "sasl.", "ssl.", "client.", "socket.", "broker.", "oauth")
 
+MESSAGE_MAX_BYTES = 1_048_588
+"""The broker's own default, like the relay's: the events that it publishes come through here."""
+
 _DEFAULTS = {
     "compression.type": "lz4",
     "linger.ms": "5",
     "batch.size": "1000000",
-    # The broker's own default, like the relay's: the events that it publishes come through here.
-    "message.max.bytes": "1048588",
+    "message.max.bytes": str(MESSAGE_MAX_BYTES),
     "queue.buffering.max.messages": "500000",
     "queue.buffering.max.kbytes": "1048576",
     # librdkafka asks for a producer id with pauses of its own, which are long compared with a

@@ -12,7 +12,7 @@ from spark_jobs.query.pinned import pin
 from spark_jobs.query.query import Query, Show
 from spark_jobs.query.resting import Arrivals, Rest
 from spark_jobs.query.session import ADMIN_SECONDS, STATE_STORE
-from spark_jobs.query.topics import require_topics
+from spark_jobs.query.topics import require_topics, writing
 from spark_jobs.query.watching import watching
 from spark_jobs.rows.buckets import names
 from spark_jobs.sink.marker_topic import MarkerTopic
@@ -69,7 +69,7 @@ def run(
         query = Query(
             spark,
             settings.spark.query,
-            write_config(settings),
+            write_config(settings.model_copy(update={"kafka": writing(settings)})),
             show=show,
             watch=watch,
             rest=rest,

@@ -233,14 +233,19 @@ def unwritable(dead_letter: str, now: int, outgoing: Outgoing, error: str) -> Ou
     """
     Return the dead letter that replaces a record which its topic can never take.
 
-    The letter has the record's value, and if its own topic refuses that, it has none.
+    The letter has the record's value. If its own topic refuses that, it has none, and says where
+    the value is.
     """
     origin, error = outgoing.origin, f"{outgoing.topic} refuses it: {error}"
-    if outgoing.topic == dead_letter:
-        copy = copies.emptied(origin, now=now, error=error)
-    else:
-        whole = origin._replace(key=outgoing.key, value=outgoing.value, headers=outgoing.headers)
+    whole = origin._replace(key=outgoing.key, value=outgoing.value, headers=outgoing.headers)
+    if outgoing.topic != dead_letter:
         copy = copies.dead(whole, identity(whole), now=now, error=error)
+    else:
+        # A record that was set aside or goes on has the value of its origin; a result is nowhere.
+        place = origin[:3] if origin.partition >= 0 else None
+        told = copies.without(error, copies.delivery(whole).error)
+        lacks = copies.left(place, whole.value)
+        copy = copies.emptied(origin, now=now, error=told, lacks=lacks)
     if origin.partition < 0:  # a result, which comes from several records
         headers = [pair for pair in copy.headers if pair[0] != envelope.ORIGIN]
         copy = copy._replace(headers=headers)

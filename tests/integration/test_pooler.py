@@ -3,15 +3,20 @@
 import asyncio
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from dedup.consumer import Consumer
+from dedup.inbox import connections
 from dedup.inbox import schema as inbox_schema
 from dedup.inbox.connections import AsyncConnections, Connections
+from dedup.inbox.keeper import Keeper
 from dovecote.devstack import Stack
 from dovecote.push.store import schema as push_schema
 from dovecote.push.store.lease import alone
@@ -22,6 +27,7 @@ from outbox.event import Limits
 from outbox.postgres.session import connect
 from outbox.producer.fallback import Fallback
 from outbox.schema import capture
+from tests.support import consuming
 from tests.support.fix_stack import MakeTopic
 from tests.support.pooler import pooled
 from tests.support.relaying import (
@@ -34,7 +40,7 @@ from tests.support.relaying import (
     relays,
     settings,
 )
-from tests.support.waiting import patient
+from tests.support.waiting import consume, patient, until
 
 _SAYS = "is a pooler that hands the sessions of Postgres to other clients"
 
@@ -142,6 +148,72 @@ def test_a_pool_that_keeps_a_session_for_each_client_will_do(
         published(fleet, name, 1)
     with connect(database) as conn:
         assert conn.execute("SHOW row_security").fetchone() == ("off",)
+
+
+async def _yes(_: object) -> bool:
+    return True
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+@pytest.mark.parametrize("known", [True, False], ids=["recognised", "found out"])
+def test_a_consumer_with_its_inbox_works_through_it(
+    database: str,
+    via: str,
+    stack: Stack,
+    topic: MakeTopic,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    awaited: bool,
+    known: bool,
+) -> None:
+    name, dead, kafka = topic(), topic(), stack.kafka.bootstrap
+    with psycopg.connect(database) as conn:
+        inbox_schema.install(conn)
+        conn.execute("CREATE TABLE effects (id text)")
+    given = psycopg.conninfo.conninfo_to_dict(via)
+    monkeypatch.setenv("PGPASSWORD", str(given.pop("password")))
+    if not known:
+        # A pooler that answers as the server itself does.
+        monkeypatch.setattr(connections, "is_direct", lambda _: True)
+        monkeypatch.setattr(connections, "is_direct_async", _yes)
+    add = "INSERT INTO effects VALUES (%s)"
+
+    def handle(given: Event, tx: psycopg.Connection) -> None:
+        tx.execute(add, [given.id])
+
+    async def on_loop(given: Event, tx: psycopg.AsyncConnection) -> None:
+        await tx.execute(add, [given.id])
+
+    inbox = {"dsn": psycopg.conninfo.make_conninfo("", **given)}
+    retries = {"dead_letter_topic": dead, "max_attempts": 1}
+    consumer = Consumer(
+        consuming.settings(kafka, name, inbox=inbox, retries=retries),
+        on_loop if awaited else handle,
+    )
+    thread = threading.Thread(target=consumer.run)
+    thread.start()
+    try:
+        for each in range(3):
+            consuming.produce(
+                kafka, *(consuming.event(name, f"k{n % 7}", 30 * each + n) for n in range(30))
+            )
+            until(
+                lambda: consuming.committed(kafka, name)[0] == 30 * (each + 1),  # noqa: B023  # at once
+                within=40,
+                what="all are handled",
+            )
+    finally:
+        consumer.stop()
+        thread.join()
+    assert consume(kafka, dead) == []
+    with psycopg.connect(database) as conn:
+        found = conn.execute("SELECT count(*), count(DISTINCT id) FROM effects").fetchone()
+    assert found == (90, 90)
+    keeper = Keeper(via, "inbox", timedelta(days=1), lag=lambda: 0.0, exceeded=print)
+    keeper.once()
+    assert "was not passed on" not in caplog.text
+    nothing_is_left(database, via)
 
 
 def test_services_write_and_consumers_remember_through_it(database: str, via: str) -> None:

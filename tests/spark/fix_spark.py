@@ -171,7 +171,7 @@ class Job:
             {
                 "bootstrap.servers": self.kafka,
                 "partitioner": "murmur2_random",
-                "message.max.bytes": 1_048_588,  # the broker's own default
+                "message.max.bytes": 8_000_000,  # the topic's own limit holds
             }
         )
         for key, value, headers in records:

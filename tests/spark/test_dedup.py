@@ -230,12 +230,13 @@ def test_a_record_whose_output_is_too_large_for_the_client_is_buried_as_it_came(
     job: MakeJob,
 ) -> None:
     dedup = job(handler=HANDLER)
-    dedup.send(("a", _value(do="large"), [(ID, b"big")]), ("b", _value(do="done"), []))
+    large = _value(do="large")
+    dedup.send(("a", large, [(ID, b"big")]), ("b", _value(do="done"), []))
 
     dedup.run()
 
     (dead,) = dedup.dead_letters()
-    assert (dead.key, dead.value) == (b"a", _value(do="large"))
+    assert (dead.key, dead.value) == (b"a", large)
     assert dict(dead.headers)[ID] == b"big"
     assert b"too large" in (dict(dead.headers)[ERROR] or b"").lower()
     assert [each.key for each in dedup.output()] == [b"b"]
@@ -275,3 +276,18 @@ def test_a_record_too_large_for_its_topic_is_buried_and_no_other(
     assert sum(line.dead for line in lines) == 1
     assert sum(line.handled for line in lines) == 20
     assert dict(dead.headers)[ORIGIN] is not None
+
+
+def test_a_dead_letter_topic_that_is_large_enough_takes_the_whole_record(
+    job: MakeJob, topic: MakeTopic
+) -> None:
+    source, dead = (topic(1, max_message_bytes="8000000") for _ in range(2))
+    dedup = job(handler=HANDLER).with_(
+        source={"topics": [source]}, output={"dead_letter_topic": dead}
+    )
+    value = b'"' + random.Random(1).randbytes(1_500_000).hex().encode() + b'"'
+    dedup.send(("big", value, []))
+
+    dedup.run()
+
+    assert [each.value for each in dedup.dead_letters()] == [value]

@@ -74,6 +74,9 @@ class Lane(Generic[R]):
     busy: bool = False
     """In line, being served or held."""
 
+    scheduled: bool = False
+    """Whether it is held for a time that was set for its record, if it is held."""
+
     stretch: Stretch[R] | None = None
     """The stretch that it is served for, while it is taken."""
 
@@ -111,6 +114,11 @@ class Lanes(Generic[R]):
     def known(self) -> int:
         """Number of lanes, except those of records without a key."""
         return sum(len(home) for home in self._homes.values())
+
+    @property
+    def only_scheduled(self) -> bool:
+        """Whether every lane is held for a time that was set for its record."""
+        return not self.ready and all(lane.scheduled for _, _, lane in self._held)
 
     def begin(self, topic: str, partition: int) -> Stretch[R]:
         """

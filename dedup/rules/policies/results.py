@@ -191,3 +191,6 @@ def _require_wait(after: object) -> None:
 @dataclass(frozen=True, slots=True)
 class Early(Retry):
     """The record is not due: it was not handled, and no attempt is burnt."""
+
+    scheduled: bool = False
+    """Whether it waits for a time that was set for it; otherwise something is in its way."""

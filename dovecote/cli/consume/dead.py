@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dedup.kafka.dead_topic import DeadTopic
+from dedup.kafka.dead_topic import DeadTopic, Resolved
 from dedup.retries.copies import delivery
 from dedup.retries.letter import Action, Letter, Which, target
 from dedup.rules import topics as of_topics
@@ -34,6 +34,8 @@ from outbox.errors import BadSettings, DovecoteError
 from spark_jobs.source.topics import matched, patterns, plain
 
 dead = App("dead", "See, requeue or drop records that were given up.")
+
+_NAMED = 5
 
 TopicOption = Annotated[
     str | None,
@@ -127,7 +129,8 @@ def requeue(
 
     Each record is requeued once, and the records of a key keep their order. They go to the first
     retry topic that the file names, otherwise to the topic they came from, where every group that
-    reads it handles them.
+    reads it handles them. A record that lacks its value gets it back from where it still is. A
+    record that cannot be requeued is named, and holds up no other.
 
     Example: dovecote consume dead requeue --key order-42 --config consume.toml
     """
@@ -141,7 +144,13 @@ def requeue(
             msg = f"{where!r} is the topic of the dead letters themselves: name another by --to"
             raise BadSettings(msg)
     known = _known(settings)
-    done = opened.resolve(which, "requeued", lambda each: target(each, to=where, known=known))
+    readable = {*known, *settings.retries.retry_topics(), settings.first_retry_topic()}
+    done = opened.resolve(
+        which,
+        "requeued",
+        lambda each: target(each, to=where, known=known),
+        read=readable.__contains__,
+    )
     _say(done, which, "requeued", as_json=as_json)
 
 
@@ -236,13 +245,24 @@ def _require(found: list[Letter], ids: Collection[str]) -> None:
         raise DovecoteError(msg)
 
 
-def _say(done: list[Letter], which: Which, action: Action, *, as_json: bool) -> None:
+def _say(resolved: Resolved, which: Which, action: Action, *, as_json: bool) -> None:
+    done, left = resolved
     if as_json:
         for letter in done:
             typer.echo(printed.as_json({"action": action, **_fields(letter)}))
+        for letter, why in left:
+            typer.echo(printed.as_json({"action": "left", "why": why, **_fields(letter)}))
     else:
         typer.echo(f"{action} {len(done)} record{'' if len(done) == 1 else 's'}")
-    _require(done, which.ids)
+        for letter, why in left:
+            typer.echo(f"left {printed.text(letter.id)}: {printed.text(why)}")
+    _require([*done, *(letter for letter, _ in left)], which.ids)
+    if left:
+        ids = ", ".join(printed.text(letter.id) for letter, _ in left[:_NAMED])
+        more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+        msg = f"{len(left)} of {len(done) + len(left)} cannot be {action}: {ids}{more}: "
+        msg += printed.text(left[0][1])
+        raise DovecoteError(msg)
     if not done:
         msg = "no such dead letter; `dovecote consume dead list` shows them"
         raise DovecoteError(msg)
@@ -270,6 +290,7 @@ def _fields(letter: Letter) -> dict[str, object]:
         "offset": letter.at[1],
         "size": letter.size,
         "without_value": letter.without_value,
+        "value_at": None if letter.left is None else letter.left.encode().decode(),
     }
 
 

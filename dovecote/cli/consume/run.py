@@ -2,7 +2,6 @@
 
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from dovecote.process.http import served
 from dovecote.process.logs import LogFormat, LogLevel, configure
 from dovecote.process.memory import relax
 from dovecote.process.settings import load
+from dovecote.process.signals import on_end
 from outbox.errors import BadSettings
 
 # Beyond the drain: to commit, and to leave the group.
@@ -67,8 +67,7 @@ def run(
         longest = settings.drain.total_seconds() + _LONGEST_END
         threading.Thread(target=give_up, args=(log, longest, 0, _SILENT), daemon=True).start()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    on_end(end)
     relax()
     with served(settings.http, consumer.health, consumer.metrics.registry, log):
         log.info("group %r reads %s", settings.group, ", ".join(settings.topics))

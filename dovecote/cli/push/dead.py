@@ -157,16 +157,23 @@ def _chosen(
 def _report(
     done: list[dict[str, Any]], chosen: dict[str, Any], action: str, *, as_json: bool
 ) -> None:
+    left = [letter for letter in done if letter.get("left")]
     if as_json:
         for letter in done:
-            typer.echo(printed.as_json({"action": action, **letter}))
+            typer.echo(printed.as_json({"action": "left" if letter in left else action, **letter}))
     else:
-        typer.echo(f"{action} {len(done)} record{'' if len(done) == 1 else 's'}")
+        number = len(done) - len(left)
+        typer.echo(f"{action} {number} record{'' if number == 1 else 's'}")
+        for letter in left:
+            typer.echo(f"left {printed.text(letter['id'])}: {printed.text(letter['left'])}")
     known = {letter["id"] for letter in done}
     known |= {Identity(letter["source"], letter["id"]).name for letter in done}
     missing = [each for each in chosen.get("ids", ()) if each not in known]
     if missing:
         msg = f"no dead letter with id {', '.join(missing)}; `dovecote push dead list` shows them"
+        raise DovecoteError(msg)
+    if left:
+        msg = f"{len(left)} of {len(done)} cannot be {action}: {printed.text(left[0]['left'])}"
         raise DovecoteError(msg)
     if not done:
         msg = "no such dead letter; `dovecote push dead list` shows them"

@@ -1,7 +1,6 @@
 """`dovecote push serve`: deliver records to the endpoints, and serve the API and the page."""
 
 import os
-import signal
 import sys
 import threading
 
@@ -11,6 +10,7 @@ from dovecote.cli.extras import require_push
 from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, LogLevelOption
 from dovecote.process.logs import LogFormat, LogLevel, configure
 from dovecote.process.settings import load
+from dovecote.process.signals import on_end
 
 # The process also commits and leaves its groups after the requests that are under way.
 _LONGEST_END = 40.0
@@ -52,8 +52,7 @@ def serve(
     def end(*_: object) -> None:
         ending.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    on_end(end)
     with running(settings, engine(settings)) as found:
         # A collection of all that is loaded by now would make every delivery wait.
         relax()

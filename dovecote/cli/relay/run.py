@@ -2,7 +2,6 @@
 
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -14,6 +13,7 @@ from dovecote.process.http import served
 from dovecote.process.logs import LogFormat, LogLevel, configure
 from dovecote.process.memory import relax
 from dovecote.process.settings import load, without_secrets
+from dovecote.process.signals import on_end
 from relay.health import Health
 from relay.kafka.properties import check_properties
 from relay.metrics import Metrics, Together
@@ -53,8 +53,7 @@ def run(
         stop.set()
         threading.Thread(target=give_up, args=(log,), daemon=True).start()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    on_end(end)
     relax()
     health = Health(stall_after=settings.stall_after.total_seconds())
     metrics = [Metrics(shard.name) for shard in settings.own_shards()]

@@ -101,6 +101,13 @@ class Letter(BaseModel):
     size: int
 
 
+class Resolved(Letter):
+    """A dead letter that was delivered again or dropped."""
+
+    left: str | None
+    """Why it was not, if it was not."""
+
+
 class Letters(BaseModel):
     """Dead letters, and how many there are in all."""
 

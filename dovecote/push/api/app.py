@@ -180,7 +180,7 @@ def _dead_letters(control: Control) -> APIRouter:
 
     @router.post(
         "/subscriptions/{id}/dead/requeue",
-        response_model=list[answers.Letter],
+        response_model=list[answers.Resolved],
         responses=errors(404),
     )
     def requeue(id: Id, body: Chosen) -> JSONResponse:  # noqa: A002
@@ -189,7 +189,7 @@ def _dead_letters(control: Control) -> APIRouter:
 
     @router.post(
         "/subscriptions/{id}/dead/drop",
-        response_model=list[answers.Letter],
+        response_model=list[answers.Resolved],
         responses=errors(404),
     )
     def drop(id: Id, body: Chosen) -> JSONResponse:  # noqa: A002

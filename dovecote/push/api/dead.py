@@ -1,5 +1,6 @@
 """The dead letters of a subscription, handled with the consumer's own tools."""
 
+import re
 from collections.abc import Mapping
 from datetime import UTC
 from typing import Annotated, Any, Literal, Self
@@ -13,7 +14,7 @@ from dovecote.push.errors import Away, NoSuchSubscription, RequestRefused
 from dovecote.push.rules.subscription.fields import Model
 from dovecote.push.rules.subscription.subscription import Subscription
 from outbox.envelope import Record
-from outbox.errors import BadSettings, DovecoteError, InvalidEvent
+from outbox.errors import DovecoteError
 
 _MOST_TEXT = 2_000
 
@@ -107,9 +108,11 @@ class DeadLetters:
         """
         Deliver letters again, to this subscription alone, or drop them from the list.
 
+        A letter that cannot be delivered again is returned with the reason, as `left`.
+
         Raises:
             Away: Kafka does not answer, or another operator interfered.
-            RequestRefused: a letter cannot be requeued.
+            RequestRefused: the topic for letters that are delivered again is missing.
         """
         if not self._is_there():
             return []
@@ -118,16 +121,24 @@ class DeadLetters:
             msg = f"there is no topic {to!r}: resume the subscription, which makes it"
             raise RequestRefused(msg)
         try:
-            done = self._topic.resolve(
+            done, left = self._topic.resolve(
                 chosen.which(self._subscription),
                 action,
                 lambda each: target(each, to=to, known=()) if action == "requeued" else "",
+                read=self._is_read,
             )
-        except (BadSettings, InvalidEvent) as error:
-            raise RequestRefused(str(error)) from error
         except DovecoteError as error:
             raise Away(str(error)) from error
-        return [fields(each) for each in done]
+        moved: list[dict[str, Any]] = [{**fields(each), "left": None} for each in done]
+        return moved + [{**fields(each), "left": why} for each, why in left]
+
+    def _is_read(self, topic: str) -> bool:
+        """Return whether the subscription reads a topic."""
+        names = self._subscription.topics_read()
+        return any(
+            topic == each or (each.startswith("^") and re.search(each, topic) is not None)
+            for each in names
+        )
 
     def _is_there(self) -> bool:
         return self._subscription.dead_letters in self._topics()

@@ -11,6 +11,7 @@ from dedup.inbox.connections import PATIENCE, Connections
 from dovecote.push.errors import Away, RequestRefused
 from dovecote.push.store.schema import DEFAULT_SCHEMA, place, require
 from outbox.errors import NotAllowed
+from outbox.postgres.away import is_outage
 from outbox.postgres.session import connect, hides_rows, is_direct
 from outbox.schema.belongings import showing
 
@@ -46,16 +47,13 @@ class Tables:
         Yield a connection in a transaction, which commits at the end.
 
         Raises:
-            Away: Postgres does not answer.
+            Away: Postgres does not answer, or takes no writes for now.
             NotAllowed: the role lacks a right for it.
             RequestRefused: Postgres cannot store the given values.
         """
         try:
             with self._connections.begin() as conn:
                 yield conn
-        except psycopg.OperationalError as error:
-            msg = f"Postgres does not answer: {str(error).strip()}"
-            raise Away(msg) from error
         except psycopg.errors.InsufficientPrivilege as error:
             advice = (
                 "as the schema's owner, run "
@@ -69,6 +67,11 @@ class Tables:
             what = error.diag.message_primary or str(error)
             msg = f"Postgres cannot keep this: {what}"
             raise RequestRefused(msg) from error
+        except psycopg.Error as error:
+            if not is_outage(error):
+                raise
+            msg = f"Postgres does not answer: {str(error).strip()}"
+            raise Away(msg) from error
 
     def close(self) -> None:
         """Close the connections."""

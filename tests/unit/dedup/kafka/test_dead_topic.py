@@ -1,4 +1,4 @@
-"""The results for letters are written in one transaction, which never stays open."""
+"""The results for letters are written in transactions, which never stay open."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from dedup.kafka.dead_topic import DeadTopic
 from dedup.retries.letter import Letter, Which, letter
-from outbox.envelope import ID, Record
+from outbox.envelope import ID, UNREAD_HEADERS, Record
 from outbox.errors import DovecoteError
 
 RECORDS = [Record("dead", 0, n, 0, b"k", b"v", [(ID, b"e%d" % n)]) for n in range(3)]
@@ -26,7 +26,12 @@ class Producing:
 
 
 class Losing(DeadTopic):
-    """The second of its letters is gone when it is looked for."""
+    """The second of its letters is gone when it is looked for, and the third cannot be read."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        super().__init__({}, "dead")
+        self.fails = fails
+        self._limits = {"orders": None}
 
     def _fence(self, producer: object) -> bytes:  # noqa: ARG002  # it fences nobody
         return b""
@@ -34,26 +39,45 @@ class Losing(DeadTopic):
     def _after(self, nonce: bytes, which: Which) -> list[Letter]:  # noqa: ARG002  # all of them
         return [letter(record) for record in RECORDS]
 
-    def _whole(self, letters: Sequence[Letter]) -> Iterator[Record]:  # noqa: ARG002  # all of them
-        yield RECORDS[0]
-        msg = "letter e1 is gone"
-        raise DovecoteError(msg)
+    def _whole(self, letters: Sequence[Letter]) -> Iterator[tuple[Letter, Record | None]]:
+        for number, (each, record) in enumerate(zip(letters, RECORDS, strict=True)):
+            if self.fails and number:
+                msg = "the broker is silent"
+                raise DovecoteError(msg)
+            unread = record._replace(headers=UNREAD_HEADERS)
+            yield each, [record, None, unread][number]
 
 
-def test_a_letter_that_is_gone_aborts_what_was_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_letter_that_cannot_go_stays_and_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("dedup.kafka.dead_topic.Producer", Producing)
 
-    with pytest.raises(DovecoteError, match="is gone"):
-        Losing({}, "dead").resolve(Which(), "requeued", lambda _: "orders")
+    done, left = Losing().resolve(Which(), "requeued", lambda _: "orders")
 
-    asked = [name for name in Producing.calls if name not in {"produce", "poll"}]
-    assert asked == ["init_transactions", "begin_transaction", "abort_transaction"]
+    assert [each.id for each in done] == ["e0"]
+    assert [each.id for each, _ in left] == ["e1", "e2"]
+    assert "no longer keeps it" in left[0][1]
+    assert Producing.calls[-1] == "commit_transaction"
+
+
+def test_what_was_begun_is_aborted_when_the_broker_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dedup.kafka.dead_topic.Producer", Producing)
+    monkeypatch.setattr("dedup.kafka.dead_topic._CHUNK", 1)
+
+    with pytest.raises(DovecoteError, match="silent"):
+        Losing(fails=True).resolve(Which(), "requeued", lambda _: "orders")
+
+    # Nothing was begun when it became known.
+    assert "begin_transaction" not in Producing.calls
 
 
 def test_without_trouble_it_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dedup.kafka.dead_topic.Producer", Producing)
 
-    assert len(Losing({}, "dead").resolve(Which(), "dropped", lambda _: "")) == len(RECORDS)
+    assert len(Losing().resolve(Which(), "dropped", lambda _: "").done) == len(RECORDS)
 
     assert Producing.calls[-1] == "commit_transaction"
     assert "abort_transaction" not in Producing.calls

@@ -36,4 +36,15 @@ def test_what_is_left_says_what_fits() -> None:
     assert copy.key == b"k"
     assert (found[envelope.ID], found[envelope.ORIGIN]) == (b"e1", ORIGIN)
     assert (found[envelope.GROUP], found[envelope.ERROR]) == (b"g", b"too large")
-    assert found[envelope.WITHOUT_VALUE] == b"1"
+    assert copies.left_of(found[envelope.WITHOUT_VALUE] or b"") == copies.left(
+        ("orders", 3, 15), HUGE
+    )
+
+
+def test_where_a_value_is_can_be_read_again_whatever_stands_there() -> None:
+    for place in (("orders", 3, 15), ("a/b", 0, 0), None):
+        assert copies.left_of(copies.left(place, b"v").encode()) == copies.left(place, b"v")
+    assert copies.left_of(copies.left(None, None).encode()) == copies.left(None, b"")
+    for nonsense in (b"", b"1", b"orders/3/x 5", b"orders/3/4 many abc", b"\xff \xff \xff"):
+        assert copies.left_of(nonsense) is None
+    assert copies.left_of(b"orders/3/x 5 abc") == copies.Left(None, 5, "abc")

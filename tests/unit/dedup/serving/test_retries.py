@@ -27,7 +27,17 @@ from dedup.rules.policies.results import (
 from dedup.rules.record import Record
 from dedup.serving.retries import Retries
 from outbox import envelope
-from outbox.envelope import ERROR, FIRST_SEEN, GROUP, HOPS, ID, NOT_BEFORE, ORIGIN, ROUND
+from outbox.envelope import (
+    ERROR,
+    FIRST_SEEN,
+    GROUP,
+    HOPS,
+    ID,
+    NOT_BEFORE,
+    ORIGIN,
+    ROUND,
+    WITHOUT_VALUE,
+)
 
 NOW = 1_800_000_000_000
 BACKOFF = Backoff(base=timedelta(seconds=8), ceiling=timedelta(minutes=10), max_attempts=3)
@@ -193,7 +203,9 @@ def test_a_record_that_no_topic_takes_is_buried_without_its_value() -> None:
     assert recirculating(topics).place(RECORD, Dead("bad"), 1) == Placed("dead_letter")
     headers = topics.one()[1]
     assert headers[ORIGIN] == "orders/3/44"
-    assert headers[ERROR] == "bad; without its value: too large for dead"
+    assert headers[ERROR] == "without its value, as too large for dead; before that: bad"
+    digest = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+    assert headers[WITHOUT_VALUE] == f"orders/3/44 2 {digest}"
     assert topics.sent[0][1].value is None
 
 
@@ -329,6 +341,28 @@ def test_the_next_consumer_goes_on_with_the_attempts_and_the_wait() -> None:
     assert topics.one()[1]["dovecote_attempt"] == "3"
     second.released(RECORD)
     assert states.states == {}
+
+
+class Away(Remembering):
+    """States that cannot be kept at first."""
+
+    def keep(self, record: Record, state: envelope.Delivery) -> None:
+        if record[:3] not in self.states:
+            self.states[record[:3]] = State("e1", state)
+            raise Outage
+        super().keep(record, state)
+
+
+@pytest.mark.parametrize("result", [Retry("down"), Again(timedelta(seconds=5))])
+def test_a_history_that_cannot_be_kept_at_once_counts_its_attempt_once(
+    result: Retry | Again,
+) -> None:
+    retries = Retries(Plan(patience=BACKOFF), Topics(), states=Away(), now=Clock())
+    with pytest.raises(Outage):
+        retries.place(RECORD, result, 1)
+    assert isinstance(retries.place(RECORD, result, 1), Held)
+    state = envelope.delivery(retries.as_it_is(RECORD))
+    assert (state.attempt, state.round) == ((2, 0) if isinstance(result, Retry) else (1, 1))
 
 
 def test_a_topic_made_anew_has_other_events_at_the_same_places() -> None:

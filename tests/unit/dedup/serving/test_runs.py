@@ -8,7 +8,7 @@ import pytest
 from dedup.retries.aside import Held
 from dedup.rules.lanes.lanes import Stretch
 from dedup.rules.policies.policies import Failed
-from dedup.rules.policies.results import Dead, Retry
+from dedup.rules.policies.results import Dead, Early, Retry
 from dedup.rules.record import Record
 from dedup.serving import runs
 from dedup.serving.handover import HandoverReport
@@ -53,3 +53,17 @@ def test_the_log_says_which_attempt_it_was_and_why_it_is_not_elsewhere(
 
     assert progress.answered(answer, report) == answer.after.total_seconds()
     assert caplog.messages[-1] == f"orders/3/44 {says}: down"
+
+
+def test_only_a_time_that_was_set_for_a_record_is_a_schedule() -> None:
+    progress, report = RunProgress(Stretch[Record]("orders", 3, 1, {}), iter(())), HandoverReport()
+
+    progress.take(Failed(RECORD, Early("not due", timedelta(hours=1), scheduled=True)), report)
+    assert progress.scheduled
+    progress.take(Failed(RECORD, Early("Postgres is away", timedelta(seconds=1))), report)
+    assert not progress.scheduled
+    progress.take(Failed(RECORD, Retry("down")), report)
+    progress.answered(Held(timedelta(minutes=5)), report)
+    assert progress.scheduled
+    progress.outage(OSError("Kafka is away"))
+    assert not progress.scheduled

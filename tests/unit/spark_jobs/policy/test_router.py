@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from dedup.retries.backoff import Backoff
+from dedup.retries.copies import left
 from dedup.rules.identity import Identity
 from dedup.rules.policies.decode import as_json
 from dedup.rules.policies.policies import Failed, Handled
@@ -152,8 +153,9 @@ def test_what_a_topic_does_not_take_is_a_dead_letter_and_what_none_takes_one_wit
         ROUND: b"0",
         FIRST_SEEN: str(NOW).encode(),
         ORIGIN: b"in/3/44",
-        ERROR: b"dead refuses it: too large",
-        WITHOUT_VALUE: b"1",
+        ERROR: b"without its value, as dead refuses it: too large; before that: out refuses it: "
+        b"too large",
+        WITHOUT_VALUE: left(("in", 3, 44), RECORD.value).encode(),
     }
     assert dead.origin is RECORD
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from outbox.envelope import ERROR, ID, ORIGIN, TYPE, Record
+from dedup.retries.copies import left
+from outbox.envelope import ERROR, ID, ORIGIN, TYPE, WITHOUT_VALUE, Record
 from spark_jobs.operators.lines import result
 from spark_jobs.operators.settings import DelaySettings, PairingSettings, SessionsSettings
 from spark_jobs.operators.step import (
@@ -22,6 +23,7 @@ from spark_jobs.operators.step import (
 )
 from spark_jobs.rows.packets import BucketRows
 from spark_jobs.sink.markers import Counts
+from spark_jobs.sink.outgoing import Outgoing
 from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Reporter, unwritable
 
 TOPICS = OperatorTopics(output="out", late="late", dead_letter="dead")
@@ -160,3 +162,20 @@ def test_what_is_ahead_of_the_clock_is_late_or_without_such_a_topic_dead() -> No
     for (record,), topic in ((found.outgoing, "late"), (counted.outgoing, "d")):
         assert (record.topic, record.value) == (topic, RECORD.value)
         assert dict(record.headers)[ERROR] == b"its time is wrong"
+
+
+def test_a_record_that_no_topic_takes_is_buried_without_its_value() -> None:
+    origin = RECORD._replace(value=None, headers=[])
+    record = Outgoing("out", b"k", b"x" * 99, [], 0, origin)
+    dead = unwritable("dead", 1_000, record, "too large")
+    assert (dead.topic, dead.key, dead.value) == ("dead", b"k", b"x" * 99)
+    assert dict(dead.headers)[ERROR] == b"out refuses it: too large"
+
+    for partition, place in ((1, ("t", 1, 7)), (-1, None)):
+        result = dead._replace(origin=origin._replace(partition=partition))
+        emptied = unwritable("dead", 1_000, result, "too large again")
+        assert (emptied.topic, emptied.key, emptied.value) == ("dead", b"k", None)
+        headers = dict(emptied.headers)
+        told = b"without its value, as dead refuses it: too large again; before that: "
+        assert headers[ERROR] == told + b"out refuses it: too large"
+        assert headers[WITHOUT_VALUE] == left(place, b"x" * 99).encode()

@@ -167,3 +167,24 @@ def test_what_was_taken_and_not_begun_goes_back_to_the_head() -> None:
     taken = lanes.take(2)
     lanes.put_back(iter(deque(reversed(taken))))
     assert [lane.key for lane in lanes.take(10)] == [b"a", b"b", b"c"]
+
+
+def test_a_schedule_is_all_that_is_left_if_every_lane_is_held_for_one() -> None:
+    lanes: Lanes[int] = Lanes()
+    stretch = lanes.begin("t", 0)
+    lanes.open(stretch)
+    assert lanes.only_scheduled
+    lanes.offer(stretch, {b"a": [1], b"b": [2]})
+    assert not lanes.only_scheduled
+
+    one, other = lanes.take(2)
+    one.scheduled = True
+    lanes.hold(one, 5.0)
+    assert lanes.only_scheduled  # the other is at work, which its stretch says
+    assert stretch.at_work == 1
+    lanes.hold(other, 5.0)
+    assert not lanes.only_scheduled
+    other.scheduled = True
+    assert lanes.only_scheduled
+    lanes.release(6.0)
+    assert not lanes.only_scheduled

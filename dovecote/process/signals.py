@@ -1,0 +1,50 @@
+"""Signals that ask a process to end, which its forked children take as their own again."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+
+_ours: dict[int, list[tuple[Callable[..., object], Any]]] = {number: [] for number in _ENDING}
+"""For each signal, what is called, and what was called before; the newest is last."""
+
+
+def on_end(end: Callable[..., object]) -> None:
+    """
+    Call `end` when this process is asked to end; only the main thread may call this.
+
+    A process that is forked from this one, such as a handler's own, does not: it has neither our
+    threads nor anything to end, and would never hear of the signal.
+    """
+    for number, known in _ours.items():
+        known.append((end, signal.signal(number, end)))
+
+
+@contextmanager
+def ending_within(end: Callable[..., object]) -> Iterator[None]:
+    """As `on_end`, until the end of the block."""
+    on_end(end)
+    try:
+        yield
+    finally:
+        for number, known in _ours.items():
+            signal.signal(number, _handler(known.pop()[1]))
+
+
+def _forked() -> None:
+    for number, known in _ours.items():
+        # A handler that came after ours is the user's own, and stays.
+        if known and signal.getsignal(number) is known[-1][0]:
+            signal.signal(number, _handler(known[0][1]))
+        known.clear()
+
+
+def _handler(before: Any) -> Any:  # noqa: ANN401  # as `signal.signal` gives and takes it
+    # None: a library in C had set it, and Python cannot set that again.
+    return signal.SIG_DFL if before is None else before
+
+
+os.register_at_fork(after_in_child=_forked)
