@@ -3,23 +3,21 @@
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from confluent_kafka import (
     OFFSET_END,
     Consumer,
     KafkaError,
     KafkaException,
-    Producer,
     TopicPartition,
 )
 
+from dedup.kafka.moving import Move, Mover, SizeLimits, TooLarge, chunks
 from dedup.retries import copies
-from dedup.retries.copies import Copy
 from dedup.retries.letter import (
     Action,
     At,
@@ -27,42 +25,23 @@ from dedup.retries.letter import (
     Which,
     require_one_source,
     require_whole,
-    resolution,
     standing,
 )
-from dovecote.process.topics import most_bytes
 from outbox.envelope import RESOLVES, Record
 from outbox.errors import BadSettings, DovecoteError, InvalidEvent
-from outbox.kafka import MOST_BYTES, PARTITIONER, headers_of
+from outbox.kafka import headers_of
 from outbox.secrets import fresh_all
 
 _SECONDS = 30.0
 _CHUNK = 500
-_CHUNK_BYTES = 16_000_000
 _POLL_SECONDS = 0.5
 # Within this, the leader of a partition reports what is committed there.
 _PATIENCE_SECONDS = 2.0
 _NONCE_KEY = b"dovecote.fence"
 
 
-_SIZES = {
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.INVALID_MSG_SIZE,
-    KafkaError.RECORD_LIST_TOO_LARGE,
-    KafkaError.INVALID_RECORD,
-}
-
-
 class _Stale(Exception):
     """The broker that answers lacks committed records."""
-
-
-class _TooLarge(Exception):
-    """A topic refused the copy of a letter for its size."""
-
-    def __init__(self, letter: Letter, why: str) -> None:
-        super().__init__(why)
-        self.letter = letter
 
 
 class Resolved(NamedTuple):
@@ -71,10 +50,6 @@ class Resolved(NamedTuple):
     done: list[Letter]
     left: list[tuple[Letter, str]]
     """Letters that could not be requeued, and why."""
-
-
-Move: TypeAlias = tuple[Letter, str, Copy | None]
-"""A letter, the topic that it goes to, and what goes there; None: it is dropped."""
 
 
 class DeadTopic:
@@ -88,7 +63,7 @@ class DeadTopic:
 
     def __init__(self, kafka: Mapping[str, str], topic: str) -> None:
         self._kafka, self._topic = dict(kafka), topic
-        self._limits: dict[str, int | None] = {}
+        self._limits = SizeLimits(self._kafka)
 
     @property
     def topic(self) -> str:
@@ -137,19 +112,20 @@ class DeadTopic:
         done, left = list[Letter](), dict[At, tuple[Letter, str]]()
         while True:
             try:
-                with _kafka_errors(), self._producer() as producer:
+                with _kafka_errors():
+                    mover = Mover(self._kafka, self._topic, self._limits)
                     # Any earlier operator is fenced now: everything that it did is in the topic.
-                    found = self._after(self._fence(producer), which)
+                    found = self._after(self._fence(mover), which)
                     require_one_source(found, which)
                     letters = [each for each in found if each.at not in left]
                     moves: Iterable[Move] = ((letter, "", None) for letter in letters)
                     if action != "dropped":
                         moves = self._moves(letters, to, read, left)
-                    for chunk in _chunks(moves):
-                        with _transaction(producer):
-                            self._write(producer, chunk, action)
+                    for chunk in chunks(moves):
+                        with mover.transaction():
+                            mover.write(chunk, action)
                         done.extend(letter for letter, _, _ in chunk)
-            except _TooLarge as error:
+            except TooLarge as error:
                 # Only a new producer goes on after that, and reads anew what is done by then.
                 left[error.letter.at] = error.letter, str(error)
             else:
@@ -167,18 +143,11 @@ class DeadTopic:
             try:
                 where = to(letter)
                 copy = copies.requeued(self._restored(letter, record, read))
-                self._require_fits(where, copy)
+                self._limits.require(where, copy)
             except (BadSettings, InvalidEvent) as error:
                 left[letter.at] = letter, str(error)
             else:
                 yield letter, where, copy
-
-    def _require_fits(self, topic: str, copy: Copy) -> None:
-        limit = self._limit(topic)
-        packs = self._kafka.get("compression.type", self._kafka.get("compression.codec", "none"))
-        # Compressed, it may be smaller than we know, so the broker decides.
-        if limit is not None and packs == "none" and copies.size_of(copy) > limit:
-            raise InvalidEvent(copies.refused(topic, copy, limit, ""))
 
     def _restored(
         self, letter: Letter, record: Record | None, read: Callable[[str], bool]
@@ -205,41 +174,12 @@ class DeadTopic:
             found = self._at(*place)
         return copies.restored(record, require_whole(letter, found))
 
-    def _write(self, producer: Producer, moves: Sequence[Move], action: Action) -> None:
-        """
-        Send moves, and wait for their delivery.
-
-        Raises:
-            _TooLarge: a topic does not take one of them.
-        """
-        refused: list[tuple[Move, KafkaError]] = []
-        for move in moves:
-            letter, where, copy = move
-            if copy is not None:
-                _produce(producer, where, *copy, report=partial(_reported, refused, move))
-            told = resolution(letter, action)
-            _produce(producer, self._topic, letter.key, None, told, partition=letter.at[0])
-        # The commit would not say which one was refused.
-        deadline = time.monotonic() + _SECONDS
-        while producer.flush(_POLL_SECONDS) and not refused and time.monotonic() < deadline:
-            pass
-        for (letter, where, copy), error in refused:
-            if copy is not None:
-                limit = self._limit(where)
-                raise _TooLarge(letter, copies.refused(where, copy, limit, error.str()))
-
-    def _limit(self, topic: str) -> int | None:
-        if topic not in self._limits:
-            self._limits[topic] = most_bytes(self._kafka, [topic]).get(topic)
-        return self._limits[topic]
-
-    def _fence(self, producer: Producer) -> bytes:
+    def _fence(self, mover: Mover) -> bytes:
         """Commit a record to every partition that resolves nothing, and return its nonce."""
         nonce = f"nothing {secrets.token_hex(8)}".encode()
-        with self._consumer() as consumer, _transaction(producer):
+        with self._consumer() as consumer, mover.transaction():
             for number in self._partitions(consumer):
-                headers = [(RESOLVES, nonce)]
-                _produce(producer, self._topic, _NONCE_KEY, None, headers, partition=number)
+                mover.mark(number, _NONCE_KEY, [(RESOLVES, nonce)])
         return nonce
 
     def _after(self, nonce: bytes, which: Which) -> list[Letter]:
@@ -257,22 +197,6 @@ class DeadTopic:
                 if time.monotonic() > deadline:
                     msg = f"{error}; nothing was requeued or dropped: run the command again"
                     raise DovecoteError(msg) from error
-
-    @contextmanager
-    def _producer(self) -> Iterator[Producer]:
-        producer = Producer(
-            {
-                **fresh_all(self._kafka),
-                "transactional.id": f"dovecote.dead.{self._topic}",
-                # A topic's own limit holds. Each record goes alone, so that none is refused for
-                # what lies beside it.
-                "batch.num.messages": 1,
-                "message.max.bytes": max(MOST_BYTES, int(self._kafka.get("message.max.bytes", 0))),
-                **PARTITIONER,
-            }
-        )
-        producer.init_transactions(_SECONDS)
-        yield producer
 
     def _records(self, since: datetime | None, nonce: bytes | None) -> Iterator[Record]:
         """
@@ -374,66 +298,6 @@ class DeadTopic:
             yield consumer
         finally:
             consumer.close()
-
-
-@contextmanager
-def _transaction(producer: Producer) -> Iterator[None]:
-    """Commit at the end of the block, or abort: an open transaction would hold up readers."""
-    producer.begin_transaction()
-    try:
-        yield
-        producer.commit_transaction(_SECONDS)
-    except BaseException:
-        # If Kafka refuses that as well, the transaction ends by itself; the first error is
-        # reported.
-        with suppress(KafkaException):
-            producer.abort_transaction(_SECONDS)
-        raise
-
-
-def _chunks(moves: Iterable[Move]) -> Iterator[list[Move]]:
-    """Yield moves together that fit into one transaction."""
-    chunk, size = list[Move](), 0
-    for each in moves:
-        more = 0 if each[2] is None else copies.size_of(each[2])
-        if chunk and (len(chunk) >= _CHUNK or size + more > _CHUNK_BYTES):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(each)
-        size += more
-    if chunk:
-        yield chunk
-
-
-def _produce(  # noqa: PLR0917  # what a record is
-    producer: Producer,
-    topic: str,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Any,  # noqa: ANN401  # pairs, as the envelope makes them
-    partition: int = -1,
-    report: Callable[[KafkaError | None, object], None] | None = None,
-) -> None:
-    given: Any = {"headers": headers, "partition": partition, "on_delivery": report}
-    try:
-        producer.produce(topic, value, key, **given)
-    except BufferError:
-        # Nobody else empties the queue.
-        producer.flush(_SECONDS)
-        producer.produce(topic, value, key, **given)
-    except KafkaException as error:
-        # The client checks a record's size before it takes it.
-        if report is None or error.args[0].code() not in _SIZES:
-            raise
-        report(error.args[0], None)
-    producer.poll(0)
-
-
-def _reported(
-    refused: list[tuple[Move, KafkaError]], move: Move, error: KafkaError | None, _: object
-) -> None:
-    if error is not None and error.code() in _SIZES:
-        refused.append((move, error))
 
 
 def _record(message: Any) -> Record:  # noqa: ANN401  # confluent-kafka has no types of its own

@@ -271,12 +271,16 @@ def test_much_that_takes_long_to_find_is_read_before_anybody_waits() -> None:
     assert numbers(found) == list(range(1, len(numbers(found)) + 1))
 
 
-@pytest.mark.parametrize("capture", [FlowingCapture(), BusyCapture(seconds=0)])
-def test_what_is_little_or_soon_found_is_read_when_somebody_waits(capture: FakeCapture) -> None:
+@pytest.mark.parametrize(
+    ("capture", "more"), [(FlowingCapture(), 2), (BusyCapture(seconds=0), 101)]
+)
+def test_what_is_little_or_soon_found_is_read_when_somebody_waits(
+    capture: FakeCapture, more: int
+) -> None:
     with reading(capture, poll_min=0.2, poll_max=3, most_rows=1_000) as reader:
         until(reader._ahead.is_old, within=5, what="it rests")
         assert len(capture.asked) == 1
-        taken(reader, 2, rows=1_000, size=1_000)
+        taken(reader, more, rows=1_000, size=1_000)
     assert len(capture.asked) > 1
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from dedup.kafka.dead_topic import DeadTopic
+from dedup.kafka.moving import SizeLimits
 from dedup.retries.letter import Letter, Which, letter
 from outbox.envelope import ID, UNREAD_HEADERS, Record
 from outbox.errors import DovecoteError
@@ -25,15 +26,20 @@ class Producing:
         return lambda *_, **__: self.calls.append(name)
 
 
+class Unknown(SizeLimits):
+    def of(self, topic: str) -> int | None:  # noqa: ARG002  # nobody to ask
+        return None
+
+
 class Losing(DeadTopic):
     """The second of its letters is gone when it is looked for, and the third cannot be read."""
 
     def __init__(self, *, fails: bool = False) -> None:
         super().__init__({}, "dead")
         self.fails = fails
-        self._limits = {"orders": None}
+        self._limits = Unknown({})
 
-    def _fence(self, producer: object) -> bytes:  # noqa: ARG002  # it fences nobody
+    def _fence(self, mover: object) -> bytes:  # noqa: ARG002  # it fences nobody
         return b""
 
     def _after(self, nonce: bytes, which: Which) -> list[Letter]:  # noqa: ARG002  # all of them
@@ -51,7 +57,7 @@ class Losing(DeadTopic):
 def test_a_letter_that_cannot_go_stays_and_holds_up_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dedup.kafka.dead_topic.Producer", Producing)
+    monkeypatch.setattr("dedup.kafka.moving.Producer", Producing)
 
     done, left = Losing().resolve(Which(), "requeued", lambda _: "orders")
 
@@ -64,8 +70,8 @@ def test_a_letter_that_cannot_go_stays_and_holds_up_no_other(
 def test_what_was_begun_is_aborted_when_the_broker_is_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dedup.kafka.dead_topic.Producer", Producing)
-    monkeypatch.setattr("dedup.kafka.dead_topic._CHUNK", 1)
+    monkeypatch.setattr("dedup.kafka.moving.Producer", Producing)
+    monkeypatch.setattr("dedup.kafka.moving._CHUNK", 1)
 
     with pytest.raises(DovecoteError, match="silent"):
         Losing(fails=True).resolve(Which(), "requeued", lambda _: "orders")
@@ -75,7 +81,7 @@ def test_what_was_begun_is_aborted_when_the_broker_is_silent(
 
 
 def test_without_trouble_it_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dedup.kafka.dead_topic.Producer", Producing)
+    monkeypatch.setattr("dedup.kafka.moving.Producer", Producing)
 
     assert len(Losing().resolve(Which(), "dropped", lambda _: "").done) == len(RECORDS)
 

@@ -16,7 +16,7 @@ from outbox.envelope import ID, Record
 FORGED = "a\x1b[31mred\x07\nid           FORGED"
 
 
-@pytest.mark.parametrize(("words", "lines"), [(["list"], 2), (["show", FORGED], 15)])
+@pytest.mark.parametrize(("words", "lines"), [(["list"], 2), (["show", FORGED], 16)])
 def test_a_record_neither_steers_the_terminal_nor_forges_a_line(
     words: list[str], lines: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
