@@ -15,7 +15,7 @@ MEMORY = $(shell [ -w /dev/shm ] && [ "$$(df --output=avail -k /dev/shm | tail -
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars demo webhook test proof check docs bench format clean $(addprefix bench-,$(BENCHES))
+.PHONY: help setup jars demo webhook test proof fuzz check docs bench format clean $(addprefix bench-,$(BENCHES))
 .SUFFIXES:
 # Benchmarks that run at once measure each other.
 .NOTPARALLEL:
@@ -39,6 +39,9 @@ webhook: jars  ## flights over HTTP to a receiver that verifies their signatures
 
 proof: jars  ## kill and disturb the relay for ten minutes (ARGS='--seconds 60'), then count
 	@$(BIN)/python -m proof $(ARGS)
+
+fuzz: $(INSTALLED)  ## odd records, answers, files, logs and traces for five minutes (ARGS='--minutes 60')
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 check: $(INSTALLED)  ## format, lint, types, imports
 	$(BIN)/ruff format --check .
