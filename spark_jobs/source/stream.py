@@ -224,6 +224,7 @@ class PackingPlanner(Planner):
         return replace(end, woken=self._woken).fields()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._require_planned(end)
         first, last = Offsets.of(start), Offsets.of(end)
         shares = offsets.shared_out(offsets.ranges(first, last), self._tasks) or [[]]
         is_woken, ids = first.woken != last.woken, last.topic_ids()
