@@ -198,7 +198,7 @@ def test_a_letter_of_a_job_goes_back_to_a_topic_that_its_pattern_takes_in(buried
 def test_a_letter_goes_back_to_a_topic_that_a_consumers_pattern_takes_in(buried: Desk) -> None:
     found = buried.config.read_text().split("\n", 1)[1]
     buried.config.write_text(f'topics = ["^{buried.orders}x"]\n{found}')
-    with pytest.raises(BadSettings, match="which is not in the settings"):
+    with pytest.raises(DovecoteError, match="which is not in the settings"):
         buried.run("requeue", "e0", catch_exceptions=False)
 
     buried.config.write_text(f'topics = ["^{buried.orders[:-1]}"]\n{found}')
