@@ -92,7 +92,7 @@ def test_a_job_that_ended_between_two_batches_closes_what_is_due(
     stateful: MakeStateful, topic: MakeTopic
 ) -> None:
     clicks = topic()
-    job = stateful("sessions", [clicks], gap="5s", close_after="10s")
+    job = stateful("sessions", [clicks], gap="5s", close_after="30s")
     job.send(*(_click(clicks, key) for key in "abc"))
     job.run_until(lambda: job.rows() == 3, "they are read")
     _forget_begun(job)
