@@ -30,7 +30,7 @@ _NOT_THERE = {
 }
 
 Asked: TypeAlias = Mapping[str, "Future[Any]"]
-"""What the client was asked: the description of each topic."""
+"""The description of each topic, for which the client was asked."""
 
 _shared: "WeakValueDictionary[frozenset[tuple[str, str]], TopicIds]" = WeakValueDictionary()
 

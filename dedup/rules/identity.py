@@ -53,7 +53,7 @@ def own(headers: Sequence[Pair], topic: str) -> Identity | None:
     """
     found = dict(headers)
     id_, source = found.get(ID), found.get(SOURCE)
-    # Of several with one name the first counts, and an empty one does not.
+    # An empty header does not count, nor the second of two with one name.
     if not id_ or len(found) != len(headers) or not DELIVERY.isdisjoint(found):
         return None
     try:
