@@ -194,7 +194,7 @@ class Consumer:
             self._aside,
             threads,
             starts=starts,
-            topics=Topics(topic_ids(settings.kafka), threads, every=settings.refresh),
+            topics=Topics(topic_ids(settings.kafka), every=settings.refresh),
             record=self._record,
             claiming=claiming,
         )

@@ -163,14 +163,20 @@ def identity(record: Record) -> tuple[str, str]:
       Kafka's id of the topic in place of its name. A topic that was deleted and made anew has
       another id, and so other events at the same places. The name stands there if the id is not
       known: a broker before 2.8 has none.
-    * A copy on a retry topic or among dead letters has both written down, and keeps them.
+    * A copy on a retry topic or among dead letters has both written down, and keeps them. A copy
+      without a source has the topic of its origin.
 
     Raises:
         InvalidEvent: the source or the id is not text.
     """
     found = {name: value for name, value in reversed(record.headers) if value}
     source, id_ = _text(SOURCE, found.get(SOURCE)), _text(ID, found.get(ID))
-    return source or record.topic, id_ or place(record)
+    return source or _home(record, found.get(ORIGIN)), id_ or place(record)
+
+
+def _home(record: Record, origin: bytes | None) -> str:
+    topic, *numbers = (origin or b"").decode(errors="replace").rsplit("/", 2)
+    return topic if topic and len(numbers) == 2 else record.topic  # noqa: PLR2004  # a place
 
 
 def place(record: Record) -> str:
@@ -222,7 +228,7 @@ def event(record: Record, *, key: bytes | str | None, value: object) -> Event:
     _set_key(made, key)
     _set_value(made, value)
     _set_id(made, get(ID) or place(record))
-    _set_source(made, get(SOURCE) or record.topic)
+    _set_source(made, get(SOURCE) or _home(record, dict(rest).get(ORIGIN)))
     _set_subject(made, get(SUBJECT))
     if time is not None:
         _set_time(made, time)

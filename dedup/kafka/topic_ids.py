@@ -4,13 +4,15 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from dedup.rules.lanes.assigned import Assigned
+from outbox import forks
 from outbox.kafka import kafka_logger, topic_id
 from outbox.secrets import fresh_all
 
@@ -21,9 +23,16 @@ _LONGEST_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1
 # How long a topic that was made anew may be taken for the one before.
 _LOOK_SECONDS = 10.0
+_NOT_THERE = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_EXCEPTION,
+}
+
+Asked: TypeAlias = Mapping[str, "Future[Any]"]
+"""The description of each topic, for which the client was asked."""
 
 _shared: "WeakValueDictionary[frozenset[tuple[str, str]], TopicIds]" = WeakValueDictionary()
-_lock = threading.Lock()
 
 
 class TopicIds:
@@ -33,41 +42,43 @@ class TopicIds:
         self._kafka = dict(kafka)
         self._admin: AdminClient | None = None
         self._lock = threading.Lock()
+        forks.know(self)
 
-    def of(self, topics: Iterable[str]) -> dict[str, str]:
+    def forked(self) -> None:
+        """Leave the parent process what belongs to it."""
+        forks.leave(self._admin)
+        self._admin, self._lock = None, threading.Lock()
+
+    def ask(self, topics: Iterable[str]) -> Asked:
+        """Ask for the ids of topics, and return at once."""
+        names = sorted(set(topics))
+        if not names:
+            return {}
+        with self._lock:
+            if self._admin is None:
+                self._admin = AdminClient(
+                    {**fresh_all(self._kafka), "log_level": 0}, logger=_client_log
+                )
+            admin = self._admin
+        return admin.describe_topics(TopicCollection(names), request_timeout=_ANSWER_SECONDS)
+
+    def told(self, asked: Asked) -> dict[str, str]:
         """
         Return the ids of those topics that are there and have one: a broker before 2.8 has none.
 
         Raises:
             KafkaException: Kafka does not answer.
         """
-        names = sorted(set(topics))
-        if not names:
-            return {}
-        with self._lock:
-            try:
-                return self._asked(names)
-            except KafkaException:
-                self._admin = None  # the next one has a secret that may have been replaced since
-                raise
-
-    def _asked(self, names: list[str]) -> dict[str, str]:
-        if self._admin is None:
-            self._admin = AdminClient(
-                {**fresh_all(self._kafka), "log_level": 0}, logger=_client_log
-            )
-        # librdkafka cannot read a description by a broker that is shutting down, and ends the
-        # process: so make sure that one answers.
-        self._admin.list_topics(names[0], timeout=_ANSWER_SECONDS)
-        told = self._admin.describe_topics(TopicCollection(names), request_timeout=_ANSWER_SECONDS)
         found: dict[str, str] = {}
-        for name, answer in told.items():
+        for name, answer in asked.items():
             try:
                 id_ = topic_id(answer.result().topic_id)
             except KafkaException as error:
-                if error.args[0].retriable():
-                    raise
-                continue  # it is not there, or may not be seen
+                if error.args[0].code() in _NOT_THERE:
+                    continue
+                with self._lock:
+                    self._admin = None  # a secret may have been replaced since it was made
+                raise
             if id_ is not None:
                 found[name] = id_
         return found
@@ -75,30 +86,26 @@ class TopicIds:
 
 def topic_ids(kafka: Mapping[str, str]) -> TopicIds:
     """Return the one that all consumers of this process share for a cluster and its settings."""
-    with _lock:
-        key = frozenset(kafka.items())
-        found = _shared.get(key)
-        if found is None:
-            found = _shared[key] = TopicIds(kafka)
-        return found
+    return _shared.setdefault(frozenset(kafka.items()), TopicIds(kafka))
 
 
 class Topics:
     """The topics of one consumer; used by its poll thread only."""
 
-    def __init__(self, topics: TopicIds, threads: Executor, *, every: float) -> None:
+    def __init__(self, topics: TopicIds, *, every: float) -> None:
         """Look for topics that were made anew `every` so many seconds, or more often."""
-        self._topics, self._threads = topics, threads
+        self._topics = topics
         self._every = min(every, _LOOK_SECONDS)
         self._next = 0.0
-        self._asked: tuple[list[Assigned], Future[dict[str, str]]] | None = None
+        self._known: list[Assigned] = []
+        self._asked: Asked = {}
 
     def ids(self, names: Iterable[str]) -> dict[str, str]:
         """Return the ids of topics; without an answer, their names stand for them."""
         names, deadline = set(names), time.monotonic() + _LONGEST_SECONDS
         while True:
             try:
-                return self._topics.of(names)
+                return self._topics.told(self._topics.ask(names))
             except KafkaException as error:
                 if time.monotonic() > deadline:
                     _log.warning(
@@ -115,27 +122,24 @@ class Topics:
 
         The answer is that to an earlier question: nobody waits for Kafka here.
         """
-        if self._asked is None:
-            if time.monotonic() >= self._next:
-                self._next = time.monotonic() + self._every
-                self._ask([each for each in partitions if each.offsets.topic_id is not None])
+        if not self._asked:
+            if (now := time.monotonic()) >= self._next:
+                self._next = now + self._every
+                self._known = [each for each in partitions if each.offsets.topic_id is not None]
+                self._asked = self._topics.ask(each.stretch.topic for each in self._known)
             return {}
-        known, asked = self._asked
-        if not asked.done():
+        if not all(answer.done() for answer in self._asked.values()):
             return {}
-        self._asked = None
-        if asked.exception() is not None:
-            return {}
-        ids, there = asked.result(), set(partitions)
+        asked, self._asked = self._asked, {}
+        try:
+            ids = self._topics.told(asked)
+        except KafkaException:
+            return {}  # asked again at its time
+        there = set(partitions)
         return {
             each: id_
-            for each in known
+            for each in self._known
             # A partition that was assigned since then may know more than the answer.
             if each in there
             and (id_ := ids.get(each.stretch.topic, "")) not in {"", each.offsets.topic_id}
         }
-
-    def _ask(self, known: list[Assigned]) -> None:
-        if known:
-            names = {each.stretch.topic for each in known}
-            self._asked = known, self._threads.submit(self._topics.of, names)

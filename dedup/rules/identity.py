@@ -51,13 +51,13 @@ def own(headers: Sequence[Pair], topic: str) -> Identity | None:
 
     Most records come without a history, and need no more than these headers.
     """
-    found = dict(reversed(headers))  # of several with one name, the first counts
-    id_, source = found.get(ID), found.get(SOURCE, b"-")
-    if not id_ or not source or not DELIVERY.isdisjoint(found):
+    found = dict(headers)
+    id_, source = found.get(ID), found.get(SOURCE)
+    # An empty header does not count, nor the second of two with one name.
+    if not id_ or len(found) != len(headers) or not DELIVERY.isdisjoint(found):
         return None
     try:
-        known = source.decode() if SOURCE in found else topic
-        return _make(Identity, (known, id_.decode(), 0))
+        return _make(Identity, (source.decode() if source else topic, id_.decode(), 0))
     except UnicodeDecodeError:
         return None
 
@@ -105,6 +105,8 @@ def _fitting(text: str, longest: int) -> str:
 
 
 def _identity(record: Record) -> Identity:
+    if not record.headers:
+        return _make(Identity, (record.topic, envelope.place(record), 0))
     try:
         source, id_ = envelope.identity(record)
         round_ = envelope.delivery(record).round if envelope.was_delivered(record) else 0

@@ -2,10 +2,12 @@
 
 from contextlib import closing
 from datetime import timedelta
+from operator import attrgetter
 
 import psycopg
 import pytest
 
+import dedup.inbox.inbox
 from dedup.inbox import schema
 from dedup.inbox.connections import Connections
 from dedup.inbox.held import PostgresStates
@@ -118,23 +120,20 @@ def test_two_sources_with_equal_ids_each_have_their_effects(inbox: str) -> None:
         assert taken(inbox, *known, *known)[5:] == [Skip(f"duplicate of {id_}")] * 5
 
 
-def test_a_consumer_of_the_version_before_waits_instead_of_handling_twice(old: str) -> None:
+def test_a_consumer_of_the_version_before_waits_instead_of_handling_twice(
+    old: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It knows `id` alone, and burns no attempt."""
     upgrade(old)
-    pool = Connections(old)
-
-    class OfBefore(Inbox):
-        def take(self, tx: object, identity: Identity, claim: int | None = None) -> None:  # noqa: ARG002  # it has none
-            assert isinstance(tx, psycopg.Connection)
-            tx.execute("SELECT inbox.take('billing', %s, 0)", [identity.id])
+    monkeypatch.setattr(dedup.inbox.inbox, "stored", attrgetter("id"))
 
     def handle(event: object, tx: object) -> Result | None:  # noqa: ARG001  # as it is called
         pytest.fail("it was handled")
 
-    once = OfBefore("billing").once(handle, pool.begin, identity=lambda _: Identity("", "8"))
-    with pytest.raises(Unavailable, match="start the version of Dovecote that has upgraded it"):
-        once(None)
-    pool.close()
+    with closing(Connections(old)) as pool:
+        once = INBOX.once(handle, pool.begin, identity=lambda _: Identity("", "8"))
+        with pytest.raises(Unavailable, match="start the version of Dovecote that has upgraded"):
+            once(None)
 
 
 def test_the_history_of_a_held_record_is_known_after_the_upgrade(old: str) -> None:

@@ -239,8 +239,8 @@ def test_services_write_and_consumers_remember_through_it(database: str, via: st
         connections = AsyncConnections(via)
         for number in range(20):
             async with connections.begin() as one, connections.begin() as other:
-                await one.execute(take, [f"awaited-one-{number}"])
-                await other.execute(take, [f"awaited-other-{number}"])
+                await one.execute(take, [f"awaited-one-{number}@/s"])
+                await other.execute(take, [f"awaited-other-{number}@/s"])
         connections.close()
 
     asyncio.run(awaited())

@@ -194,7 +194,7 @@ def test_failures_go_round_with_what_they_went_through_and_end_as_dead_letters(
     exhausted, final = dict(dead[b"b"].headers), dict(dead[b"c"].headers)
     error = exhausted.pop(ERROR)
     assert (error or b"").startswith(b"RuntimeError: broken old (handlers.py:")
-    assert exhausted == dict([source, *old])
+    assert exhausted == {**dict(old), SOURCE: b"a"}
     assert (final[ATTEMPT], final[ROUND], final[ERROR]) == (b"1", b"0", b"never")
     assert final[ORIGIN] == places[b"c"].encode()
 

@@ -177,8 +177,9 @@ def test_a_record_goes_back_by_a_pattern_if_its_topic_exists(loop: Job, job: Mak
     with _running(both) as (failed, lines):
         until(lambda: failed or _completed(both, lines) == 2, within=SECONDS, what="both done")
 
-    for given, id_ in ((both, "lost"), (by_name, "other")):
-        rounds = [Identity(given.source, id_, round_) for round_ in (0, 1)]
+    # The first names no source, and so has the topic of the origin that it claims to have.
+    for given, source, id_ in ((both, f"{other}.missing", "lost"), (by_name, other, "other")):
+        rounds = [Identity(source, id_, round_) for round_ in (0, 1)]
         assert [identity(each) for each in given.input()] == rounds
 
 

@@ -66,6 +66,18 @@ def test_copies_keep_the_identity_on_every_topic(headers: tuple[Pair, ...]) -> N
         assert envelope.decode(again).source == known.source
 
 
+def test_a_copy_that_names_no_source_has_the_topic_of_its_origin() -> None:
+    history = [("dovecote_origin", b"orders/3/17"), ("dovecote_round", b"1")]
+    copy = Record("orders.retry", 0, 5, 1, b"k", b"{}", [("ce_id", b"7"), *history])
+    assert identity(copy) == ("orders", "7", 1)
+    assert envelope.decode(copy).source == "orders"
+    again = copies.retried(copy, identity(copy), now=1, due=2, error="busy")
+    assert dict(again.headers)["ce_source"] == b"orders"
+    for origin in (b"", b"/", b"orders", b"/0/1", b"\xff"):
+        odd = copy._replace(headers=[("ce_id", b"7"), ("dovecote_origin", origin)])
+        assert identity(odd).source == envelope.decode(odd).source == "orders.retry"
+
+
 _HEADERS = st.lists(
     st.tuples(
         st.sampled_from(["ce_id", "ce_source", "dovecote_round", "other"]),
