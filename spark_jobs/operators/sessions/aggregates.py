@@ -13,6 +13,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from pydantic_core import to_json as fast_json
+
 from dedup.replay.trace import to_json
 from dedup.rules.policies.expressions import load_object
 from outbox.errors import BadSettings
@@ -112,10 +114,10 @@ def _append(_: object, value: object, found: list[object]) -> list[object]:
 
 def _appended(most: int, _: object, value: object, found: list[object]) -> list[object]:
     if not isinstance(found, _Sized):  # it comes from the store, or is merged
-        size = len(to_json(found))
+        size = len(fast_json(found))
         found = _Sized(found)
         found.size = size
-    size = found.size + len(to_json(value)) + 1
+    size = found.size + len(fast_json(value)) + 1
     if size > most:
         raise TooLarge(most)
     found.append(value)
