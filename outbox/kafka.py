@@ -4,9 +4,11 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, Protocol
+
+from confluent_kafka import KafkaException, TopicPartition
 
 from outbox.envelope import UNREAD_HEADERS, Pair
 
@@ -66,6 +68,23 @@ def kafka_logger(name: str) -> logging.Logger:
     log.addFilter(Repeated())
     log.addHandler(logging.NullHandler())
     return log
+
+
+def require_answers(places: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """
+    Return what Kafka said of several partitions, if it has answered for each of them.
+
+    A client raises what went wrong with the request. What went wrong with one partition stands in
+    its answer, whose offset then means nothing.
+
+    Raises:
+        KafkaException: the first partition's error.
+    """
+    found = list(places)
+    for each in found:
+        if each.error is not None:
+            raise KafkaException(each.error)
+    return found
 
 
 def topic_id(told: object) -> str | None:

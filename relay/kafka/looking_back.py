@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 )
 
 from outbox.envelope import ID
-from outbox.kafka import kafka_logger
+from outbox.kafka import headers_of, kafka_logger, require_answers
 from relay.errors import Outage, Refused
 from relay.kafka.progress_topic import client_properties
 from relay.rules.reconciliation import Doubts, Sent
@@ -138,7 +138,8 @@ class LookingBack:
         if new:
             configs = self._configs({topic for topic, _ in new})
             asked = [TopicPartition(*each, self._start) for each in new]
-            for place in consumer.offsets_for_times(asked, timeout=self._timeout):
+            told = consumer.offsets_for_times(asked, timeout=self._timeout)
+            for place in require_answers(told):
                 each = place.topic, place.partition
                 low, high = consumer.get_watermark_offsets(place, timeout=self._timeout)
                 offset = place.offset if 0 <= place.offset <= high else high
@@ -229,7 +230,7 @@ class LookingBack:
         return self._next[partition] > before
 
     def _learn(self, topic: str, message: Message) -> None:
-        given = dict(message.headers() or ()).get(ID)
+        given = dict(headers_of(message)).get(ID)
         try:
             id_ = UUID((given or b"").decode() if isinstance(given, bytes) else str(given)).bytes
         except ValueError:

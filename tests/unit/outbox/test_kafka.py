@@ -1,10 +1,13 @@
 """While a broker is away, a client logs only a few lines about it."""
 
 import logging
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
-from outbox.kafka import kafka_logger
+from outbox.kafka import kafka_logger, require_answers
 
 FAIL = "[thrd:b:1/bootstrap]: b:1/bootstrap: Connect to ipv4#10.0.0.7:1 failed: Connection refused"
 
@@ -33,3 +36,12 @@ def test_who_has_not_set_up_logging_sees_none_of_it(capsys: pytest.CaptureFixtur
     kafka_logger("test.kafka_log.alone").propagate = False
     logging.getLogger("test.kafka_log.alone").error(FAIL)
     assert capsys.readouterr().err == ""
+
+
+def test_an_answer_without_one_partition_is_no_answer() -> None:
+    known: Any = SimpleNamespace(offset=7, error=None)
+    unknown: Any = SimpleNamespace(offset=-1, error=KafkaError(KafkaError._TIMED_OUT))
+
+    assert require_answers([known]) == [known]
+    with pytest.raises(KafkaException, match="_TIMED_OUT"):
+        require_answers([known, unknown])

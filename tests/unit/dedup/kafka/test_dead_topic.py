@@ -1,9 +1,12 @@
 """The results for letters are written in transactions, which never stay open."""
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from dedup.kafka.dead_topic import DeadTopic
 from dedup.kafka.moving import SizeLimits
@@ -87,3 +90,26 @@ def test_without_trouble_it_is_committed(monkeypatch: pytest.MonkeyPatch) -> Non
 
     assert Producing.calls[-1] == "commit_transaction"
     assert "abort_transaction" not in Producing.calls
+
+
+class Moving:
+    """A consumer whose broker does not lead one of two partitions any more."""
+
+    def list_topics(self, topic: str, **_: object) -> Any:
+        return SimpleNamespace(
+            topics={topic: SimpleNamespace(error=None, partitions={0: None, 1: None})}
+        )
+
+    def offsets_for_times(self, places: Sequence[Any], **_: object) -> list[Any]:
+        moved = KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)
+        return [
+            SimpleNamespace(partition=each.partition, offset=-1, error=error)
+            for each, error in zip(places, (None, moved), strict=True)
+        ]
+
+
+def test_letters_since_a_time_are_not_passed_over_where_kafka_does_not_say_which() -> None:
+    moving: Any = Moving()
+
+    with pytest.raises(KafkaException, match="NOT_LEADER"):
+        DeadTopic({}, "dead")._starts(moving, datetime(2026, 1, 1, tzinfo=UTC))
