@@ -74,8 +74,8 @@ def require_answers(places: Iterable[TopicPartition]) -> list[TopicPartition]:
     """
     Return what Kafka said of several partitions, if it has answered for each of them.
 
-    A client raises what went wrong with the request. What went wrong with one partition stands in
-    its answer, whose offset then means nothing.
+    A client raises the error of a whole request. The error of one partition stands in its answer
+    alone, and that answer's offset means nothing.
 
     Raises:
         KafkaException: the first partition's error.
