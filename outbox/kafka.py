@@ -68,14 +68,14 @@ def kafka_logger(name: str) -> logging.Logger:
     return log
 
 
-class Answer(Protocol):
+class OfPartition(Protocol):
     """A client's answer about one partition; beside an error, its offset means nothing."""
 
     @property
     def error(self) -> object: ...
 
 
-def first_error(answers: Iterable[Answer]) -> object:
+def first_error(answers: Iterable[OfPartition]) -> object:
     """
     Return the first error in a client's answers about several partitions, or None.
 
