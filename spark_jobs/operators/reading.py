@@ -8,13 +8,13 @@ from pydantic_core import from_json
 from pydantic_core import to_json as text_to_json
 
 from dedup.replay.trace import to_json
+from dedup.rules.json_text import loads
 from outbox import envelope
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
 from outbox.timestamps import END_OF_TIME, time_of
 from outbox.timestamps import milliseconds as of_record
 from spark_jobs.operators.aggregation.settings import AggregationSettings
-from spark_jobs.operators.finite import PLAIN, require_finite
 from spark_jobs.operators.sessions import aggregates
 from spark_jobs.operators.settings import (
     DelaySettings,
@@ -135,7 +135,7 @@ def field_keys(names: tuple[str, ...], values: Iterable[bytes | None]) -> list[b
 
 
 def _parsed(raw: bytes | None) -> Any:  # noqa: ANN401  # JSON
-    return None if raw is None else from_json(raw, allow_inf_nan=False, cache_strings="keys")
+    return None if raw is None else loads(raw)
 
 
 class _Windowed:
@@ -152,7 +152,6 @@ class _Windowed:
         self._key = None if settings.key == "record" else settings.key
         self._event_time = settings.event_time
         self._fields, self._field = fields, field
-        self._keeps = parses
         self._parses = bool(parses or self._key or self._event_time)
 
     def __call__(
@@ -160,7 +159,7 @@ class _Windowed:
     ) -> Iterator[Input]:
         # Local names: a million rows would each look these up on `self`, a good part of the work.
         keys = None if self._key is None else _Keys(self._key)
-        event_time, parses, keeps = self._event_time, self._parses, self._keeps
+        event_time, parses = self._event_time, self._parses
         field_of, every, new = self._fields.get, self._field, tuple.__new__
         for (topic, partition, offset, time, key, raw, _), row in zip(records, rows, strict=False):
             value = None
@@ -168,7 +167,7 @@ class _Windowed:
                 key = None  # noqa: PLW2901  # its own key means nothing here
             try:
                 if parses and raw is not None:
-                    value = from_json(raw, allow_inf_nan=False, cache_strings="keys")
+                    value = loads(raw)
                 if keys is not None:
                     key = keys.of(value)  # noqa: PLW2901  # like the record's own
                 if key is not None:
@@ -177,8 +176,6 @@ class _Windowed:
                     field = field_of(topic, every)
                     if field is not None and parses:
                         value = _field(value, field)
-                    if keeps and value.__class__ not in PLAIN:
-                        require_finite(value)  # 1e999 is infinite, and results are JSON
             except (ValueError, DovecoteError) as error:
                 unread = Input(key, time, None, topic, partition, offset, raw, row)
                 failed.append(Failed(unread, str(error)))

@@ -6,8 +6,7 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from pydantic_core import from_json
-
+from dedup.rules.json_text import loads
 from outbox import envelope
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
@@ -34,7 +33,7 @@ def as_json(record: Record) -> Event:
     if record.value is None:
         return as_raw(record)
     try:
-        value = from_json(record.value, allow_inf_nan=False, cache_strings="keys")
+        value = loads(record.value)
     except ValueError as error:
         where = f"{record.topic}/{record.partition}/{record.offset}"
         msg = f"the value of {where} is not JSON: {error}"

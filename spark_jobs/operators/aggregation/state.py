@@ -6,7 +6,7 @@ import msgpack
 from pydantic_core import from_json
 
 from outbox.errors import DovecoteError
-from spark_jobs.operators.aggregation.chunks import restored, size_of
+from spark_jobs.operators.aggregation.chunks import restored
 from spark_jobs.operators.aggregation.formats.json_text import dumps
 from spark_jobs.operators.aggregation.operator import Aggregation
 from spark_jobs.operators.aggregation.windows import (
@@ -89,7 +89,10 @@ def decoded(operator: Aggregation, data: bytes) -> WindowState:
 
 def _window(window: Window) -> tuple[Any, ...]:
     events = [tuple(each) for each in window.events]
-    found = window.start, window.end, window.opened, window.touched, events, window.revision
+    found = (
+        *(window.start, window.end, window.opened, window.touched),
+        *(events, window.revision, window.tail),
+    )
     if window.number == 0 and window.last == NOWHERE:
         return found  # the most common case, and the shortest
     stored = window.number, window.chunks, window.count, window.size
@@ -97,9 +100,8 @@ def _window(window: Window) -> tuple[Any, ...]:
 
 
 def _restored(found: list[Any]) -> Window:
-    start, end, opened, touched, tail, revision, *rest = found
+    start, end, opened, touched, tail, revision, size, *rest = found
     events = [restored(each) for each in tail]
-    size = sum(map(size_of, events))
     window = Window(start, end, opened, touched, events, revision, len(events), size, size)
     if rest:
         window.number, window.chunks, window.count, window.size, folded, last = rest

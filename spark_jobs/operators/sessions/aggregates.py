@@ -51,10 +51,24 @@ class TooLarge(ValueError):
         )
 
 
-class _Sized(list[Any]):
-    """A list that knows how many bytes of JSON it takes."""
+# The most bytes that a number below this one takes in a list with its comma, and a character.
+_SMALL, _SMALL_BYTES = 10**17, 19
+_CHARACTER = 6
 
-    size = 2
+
+class _Sized(list[Any]):
+    """A list that knows how many bytes of JSON it takes at most, or exactly."""
+
+    __slots__ = ("is_exact", "size")
+
+    size: int
+    is_exact: bool
+
+
+def _sized(found: list[Any] = []) -> _Sized:  # noqa: B006  # it is never changed
+    sized = _Sized(found)
+    sized.size, sized.is_exact = len(fast_json(found)) if found else 2, False
+    return sized
 
 
 def load(text: str, most: int = NEVER) -> Aggregate:
@@ -65,7 +79,7 @@ def load(text: str, most: int = NEVER) -> Aggregate:
         BadSettings: there is no such aggregate.
     """
     if text == "list":
-        return replace(NAMED[text], initializer=_Sized, aggregator=partial(_appended, most))
+        return replace(NAMED[text], initializer=_sized, aggregator=partial(_appended, most))
     if text in NAMED:
         return NAMED[text]
     if ":" not in text:
@@ -113,16 +127,30 @@ def _append(_: object, value: object, found: list[object]) -> list[object]:
 
 
 def _appended(most: int, _: object, value: object, found: list[object]) -> list[object]:
-    if not isinstance(found, _Sized):  # it comes from the store, or is merged
-        size = len(fast_json(found))
-        found = _Sized(found)
-        found.size = size
-    size = found.size + len(fast_json(value)) + 1
+    # A list from the store, or a merged one, does not know.
+    sized = found if isinstance(found, _Sized) else _sized(found)
+    if sized.is_exact:
+        size = sized.size + len(fast_json(value)) + 1
+    else:
+        size = sized.size + _bytes_at_most(value)
+        if size > most:
+            sized.size, sized.is_exact = len(fast_json(sized)), True
+            size = sized.size + len(fast_json(value)) + 1
     if size > most:
         raise TooLarge(most)
-    found.append(value)
-    found.size = size
-    return found
+    sized.append(value)
+    sized.size = size
+    return sized
+
+
+def _bytes_at_most(value: Any) -> int:  # noqa: ANN401  # JSON
+    """Return how many bytes `value` takes in a list with its comma, or a few more."""
+    kind = value.__class__
+    if kind is int and -_SMALL < value < _SMALL:
+        return _SMALL_BYTES
+    if kind is str:
+        return _CHARACTER * len(value) + 3
+    return len(fast_json(value)) + 1
 
 
 def _comparing(

@@ -5,14 +5,14 @@ import io
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from dedup.rules.json_text import loads, require_finite
 from outbox.envelope import Pair
 from outbox.errors import BadSettings, DovecoteError
 from spark_jobs.operators.aggregation.config import Avro, Csv, Format, Xml
 from spark_jobs.operators.aggregation.formats.avro import AvroCodec
-from spark_jobs.operators.aggregation.formats.json_text import dumps, loads
+from spark_jobs.operators.aggregation.formats.json_text import dumps
 from spark_jobs.operators.aggregation.formats.xml import Names, from_xml, to_xml
 from spark_jobs.operators.aggregation.settings import AggregationSettings, Text
-from spark_jobs.operators.finite import require_finite
 
 SCHEMA_NAME = "schemaName"
 """The header that names the schema of a record."""

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, TypeAlias
 import orjson
 import starlark
 
+from dedup.rules.json_text import loads
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
-from spark_jobs.operators.aggregation.formats.json_text import dumps, loads
+from spark_jobs.operators.aggregation.formats.json_text import dumps
 from spark_jobs.operators.aggregation.scripts.compiling import CHECKS, compiled, reason
 from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.step import NEVER

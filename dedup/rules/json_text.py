@@ -1,0 +1,69 @@
+"""Read JSON so that no number changes, or refuse it."""
+
+from collections.abc import Iterator
+from math import isfinite
+from typing import Any
+
+from msgspec import DecodeError
+from msgspec.json import Decoder
+from pydantic_core import from_json
+
+_decode = Decoder().decode
+
+_LEVELS = 201
+"""The levels of nesting that are read: the other parser reads no more, and encoders few more."""
+
+
+def loads(text: bytes | str) -> Any:  # noqa: ANN401  # JSON
+    """
+    Return the value of `text` (RFC 8259); an integer keeps all its digits.
+
+    Raises:
+        ValueError: it is not JSON, nests too deeply, or has a number that is too large for a float
+            (which other parsers take for infinity) or an integer of more than 4,300 digits. The
+            message says where.
+    """
+    if len(text) <= 2 * _LEVELS or _opened(text) <= _LEVELS:
+        try:
+            return _decode(text)
+        except (DecodeError, ValueError):
+            pass  # the other parser says where it is wrong
+    value = from_json(text, allow_inf_nan=False, cache_strings="keys")
+    require_finite(value)
+    return value
+
+
+_PLAIN = {str, int, bool, type(None)}
+"""The types of values that JSON can always hold."""
+
+
+def _opened(text: bytes | str) -> int:
+    if isinstance(text, bytes):
+        return text.count(b"[") + text.count(b"{")
+    return text.count("[") + text.count("{")
+
+
+def require_finite(value: Any) -> None:  # noqa: ANN401  # JSON
+    """
+    Check that JSON can hold the numbers in `value`.
+
+    Raises:
+        ValueError: one is infinite or NaN; the message has its path.
+    """
+    for path, found in _infinite(value, ""):
+        msg = f"{path or 'the value'} is {found}, a number that JSON cannot hold"
+        raise ValueError(msg)
+
+
+def _infinite(value: Any, path: str) -> Iterator[tuple[str, float]]:  # noqa: ANN401  # JSON
+    kind = value.__class__
+    if kind is dict:
+        for name, each in value.items():
+            if each.__class__ not in _PLAIN:
+                yield from _infinite(each, f"{path}.{name}" if path else name)
+    elif kind is list:
+        for number, each in enumerate(value):
+            if each.__class__ not in _PLAIN:
+                yield from _infinite(each, f"{path}[{number}]")
+    elif kind is float and not isfinite(value):
+        yield path, value
