@@ -6,7 +6,7 @@ import msgpack
 from pydantic_core import from_json
 
 from outbox.errors import DovecoteError
-from spark_jobs.operators.aggregation.chunks import restored
+from spark_jobs.operators.aggregation.chunks import restored, size_of
 from spark_jobs.operators.aggregation.formats.json_text import dumps
 from spark_jobs.operators.aggregation.operator import Aggregation
 from spark_jobs.operators.aggregation.windows import (
@@ -16,7 +16,7 @@ from spark_jobs.operators.aggregation.windows import (
     WindowState,
 )
 
-FORMAT = 2
+FORMAT = 3
 NAME = "aggregation"
 
 
@@ -56,11 +56,8 @@ def decoded(operator: Aggregation, data: bytes) -> WindowState:
     except (ValueError, TypeError) as error:
         msg = f"not a state: {error}"
         raise BadAggregationState(msg) from error
-    if name != NAME or number not in {FORMAT - 1, FORMAT}:
-        msg = (
-            f"the state is of {name}, format {number}, not of {NAME}, format {FORMAT - 1} or "
-            f"{FORMAT}"
-        )
+    if name != NAME or number not in range(1, FORMAT + 1):
+        msg = f"the state is of {name}, format {number}, not of {NAME}, format 1 to {FORMAT}"
         raise BadAggregationState(msg)
     behind_at, keys, *rest = body
     daily = rest[0] if rest else None
@@ -69,7 +66,7 @@ def decoded(operator: Aggregation, data: bytes) -> WindowState:
         key: WindowsOfKey(
             clock,
             arrived,
-            None if window is None else _restored(window),
+            None if window is None else _restored(window, number),
             {} if cache is None else from_json(cache),
             at,
             next_,
@@ -99,7 +96,9 @@ def _window(window: Window) -> tuple[Any, ...]:
     return *found, *stored, dumps(window.folded), window.last
 
 
-def _restored(found: list[Any]) -> Window:
+def _restored(found: list[Any], number: int) -> Window:
+    if number < FORMAT:  # formats before this one had no size
+        found.insert(6, sum(size_of(restored(each)) for each in found[4]))
     start, end, opened, touched, tail, revision, size, *rest = found
     events = [restored(each) for each in tail]
     window = Window(start, end, opened, touched, events, revision, len(events), size, size)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 
 from outbox.envelope import Record
@@ -234,6 +235,21 @@ def test_open_windows_do_not_change_between_fold_and_events(
     settings = loaded(tmp_path, step(**WHOLE), sums=after)
     with pytest.raises(BadAggregationState, match="another kind of script"):
         decoded(Aggregation(settings, Scripts(settings)), encoded(given.state))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_state_of_a_format_before_is_read_with_the_sizes_of_its_events(
+    tmp_path: Path, number: int
+) -> None:
+    given = running(tmp_path, step(**WHOLE), sums=SUM)
+    given.at(1, event(id=3), event(id=4, headers=[("a", b"b")]))
+    now, name, body = msgpack.unpackb(encoded(given.state))
+    assert now > number
+    for _, _, _, window, *_ in body[1]:
+        del window[6]  # the size
+    before = msgpack.packb([number, name, body[: {1: 2, 2: 4}[number]]])
+
+    assert decoded(given.operator, before).keys == given.state.keys
 
 
 def test_the_process_of_scripts_reads_and_writes_its_chunks_through_its_parent(
