@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from dovecote.process.http.connections import Bounds
+from dovecote.process.http.server import serve
 from dovecote.push.api.app import application
 from dovecote.push.api.control import Control
-from dovecote.push.api.web import Listening, page, served, state
+from dovecote.push.api.web import page
 from dovecote.push.delivery.engine import Engine, HeldIn, Surroundings
 from dovecote.push.rules.sending.addresses import networks
 from dovecote.push.rules.sending.ports import Book, Delivers
@@ -20,6 +22,22 @@ from dovecote.push.store.notes import Notes
 from dovecote.push.store.secrets import Keys, References
 from dovecote.push.store.store import Store
 from dovecote.push.store.tables import Tables
+
+# More connections than requests: probes are answered while that many requests are under way.
+_BOUNDS = Bounds(connections=232, requests=200)
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """The address of the server."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +90,24 @@ def running(
         app = application(
             Control(store, notes, settings.brokers),
             page(),
-            state(registry, lambda: feed.health.failure),
             tokens=settings.api.tokens,
             max_body=settings.api.max_body,
         )
-        at = stack.enter_context(served(app, settings.http.host, settings.http.port))
+        http = settings.http
+        port = stack.enter_context(
+            serve(
+                app,
+                http.host,
+                http.port,
+                hosts=http.hosts,
+                bounds=_BOUNDS,
+                health=feed.health,
+                numbers=registry,
+            )
+        )
         feed.start()
         stack.callback(feed.stop)
-        yield Running(at, feed)
+        yield Running(Listening(http.host, port), feed)
 
 
 def engine(settings: PushSettings) -> Callable[[Book], tuple[Delivers, CollectorRegistry]]:
