@@ -53,10 +53,9 @@ class Hosts:
         """
         named = _name(host or "")
         if not self._ours(named):
-            shown = "no host" if host is None else f"the host {host[:_MOST_SHOWN]!r}"
             return (
-                f"the request names {shown}, and this server answers only to its own: ask for its "
-                "address, or list the name in http.hosts"
+                f"the request names the host {(host or '')[:_MOST_SHOWN]!r}, which is none of "
+                "this server's: ask for its address, or list the name in http.hosts"
             )
         if origin is not None:
             page = _origin(origin)
