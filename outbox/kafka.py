@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, Protocol
 
-from confluent_kafka import KafkaException, TopicPartition
-
 from outbox.envelope import UNREAD_HEADERS, Pair
 
 PARTITIONER = {"partitioner": "murmur2_random"}
@@ -70,21 +68,21 @@ def kafka_logger(name: str) -> logging.Logger:
     return log
 
 
-def require_answers(places: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """
-    Return what Kafka said of several partitions, if it has answered for each of them.
+class OfPartition(Protocol):
+    """A client's answer about one partition; beside an error, its offset means nothing."""
 
-    A client raises the error of a whole request. The error of one partition stands in its answer
-    alone, and that answer's offset means nothing.
+    @property
+    def error(self) -> object: ...
 
-    Raises:
-        KafkaException: the first partition's error.
+
+def first_error(answers: Iterable[OfPartition]) -> object:
     """
-    found = list(places)
-    for each in found:
-        if each.error is not None:
-            raise KafkaException(each.error)
-    return found
+    Return the first error in a client's answers about several partitions, or None.
+
+    A client raises the error of a whole request; the error of one partition stands in its answer
+    alone.
+    """
+    return next((each.error for each in answers if each.error is not None), None)
 
 
 def topic_id(told: object) -> str | None:

@@ -29,7 +29,7 @@ from dedup.retries.letter import (
 )
 from outbox.envelope import RESOLVES, Record
 from outbox.errors import BadSettings, DovecoteError, InvalidEvent
-from outbox.kafka import headers_of, require_answers
+from outbox.kafka import first_error, headers_of
 from outbox.secrets import fresh_all
 
 _SECONDS = 30.0
@@ -221,7 +221,9 @@ class DeadTopic:
             return places
         for place in places:
             place.offset = int(since.timestamp() * 1000)
-        found = require_answers(consumer.offsets_for_times(places, timeout=_SECONDS))
+        found: list[TopicPartition] = consumer.offsets_for_times(places, timeout=_SECONDS)
+        if error := first_error(found):
+            raise KafkaException(error)
         for place in found:
             place.offset = OFFSET_END if place.offset < 0 else place.offset
         return found

@@ -14,13 +14,15 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported there, not declared
     AdminClient,
+    ClusterMetadata,
     ConfigResource,
     ResourceType,
 )
 
 from outbox.envelope import ID
-from outbox.kafka import headers_of, kafka_logger, require_answers
+from outbox.kafka import first_error, headers_of, kafka_logger
 from relay.errors import Outage, Refused
+from relay.kafka.errors import MISSING
 from relay.kafka.progress_topic import client_properties
 from relay.rules.reconciliation import Doubts, Sent
 
@@ -120,8 +122,9 @@ class LookingBack:
                 _log.warning("broker %s:%d: %s", broker.host, broker.port, error.args[0].str())
                 continue
             theirs = _leaders(answer, wanted)
-            if differing := [each for each in leaders if theirs.get(each) != leaders[each]]:
-                topic, number = differing[0]
+            # A topic that one of them does not know yet is no topic without events.
+            if theirs != leaders:
+                topic, number = min(each for each, _ in theirs.items() ^ leaders.items())
                 msg = (
                     f"Kafka: brokers do not agree on who leads partition {number} of topic "
                     f"{topic}: one of them is cut off. Try again when it is not"
@@ -139,7 +142,9 @@ class LookingBack:
             configs = self._configs({topic for topic, _ in new})
             asked = [TopicPartition(*each, self._start) for each in new]
             told = consumer.offsets_for_times(asked, timeout=self._timeout)
-            for place in require_answers(told):
+            if error := first_error(told):
+                raise KafkaException(error)
+            for place in told:
                 each = place.topic, place.partition
                 low, high = consumer.get_watermark_offsets(place, timeout=self._timeout)
                 offset = place.offset if 0 <= place.offset <= high else high
@@ -250,11 +255,14 @@ _PASSING = {
 }
 
 
-def _leaders(metadata: object, topics: Collection[str]) -> dict[tuple[str, int], int]:
-    found = getattr(metadata, "topics")  # noqa: B009
+def _leaders(metadata: ClusterMetadata, topics: Collection[str]) -> dict[tuple[str, int], int]:
+    """Return who leads each partition of the topics that exist."""
+    found = {topic: told for topic, told in metadata.topics.items() if topic in topics}
+    for told in found.values():
+        if told.error is not None and told.error.code() not in MISSING:
+            raise KafkaException(told.error)
     return {
         (topic, number): partition.leader
-        for topic in topics
-        if topic in found and found[topic].error is None
-        for number, partition in found[topic].partitions.items()
+        for topic, told in found.items()
+        for number, partition in told.partitions.items()
     }

@@ -36,7 +36,7 @@ from relay.postgres.shard_count import settle
 from relay.postgres.timeline import shared
 from relay.relay import Relay
 from relay.rules.batch import Batch, Capture, Leave
-from relay.rules.places.fit import RECONCILE, Held, cluster_refusal
+from relay.rules.places.fit import RECONCILE, UNFINISHED, Held, cluster_refusal
 from relay.rules.places.lsn import parse_lsn
 from relay.rules.places.progress import (
     Cursor,
@@ -279,8 +279,8 @@ class _Reconciler(Relay):
             open_capture=self._opened,
         )
         self._accepted = accepted
-        # No relay goes on from progress with a nonce that no database has.
-        self._token = uuid4().hex
+        # No relay goes on from progress with such a nonce.
+        self._token = UNFINISHED + uuid4().hex
         self._view: _View | None = None
         self._account: Account | None = None
         self._reason: str | None = None
@@ -332,7 +332,10 @@ class _Reconciler(Relay):
         self._remove_requeued(lease.conn, found.requeued)
         start = view.start(held)
         place = capture.resume(start)
-        term = claim.take(held, cluster, progress, keep=True)
+        # The old cluster stays the outbox's own until all is done: a second run would otherwise
+        # take the new one for complete up to the mark.
+        own = held.cluster if held and held.cluster else cluster
+        term = claim.take(held, own, progress, keep=True)
         self._term = _Accepting(claim, cluster, term, start=start, token=self._token)
         begun = self._at(capture.origin(), place, last=start)
         publisher.publish([], replace(begun, newest=None))
@@ -405,6 +408,7 @@ class _Reconciler(Relay):
             msg = f"somebody else has taken over {name!r} meanwhile; run `{RECONCILE}` once more"
             raise Refused(msg)
         publisher.publish([], replace(progress, nonce=held.nonce, newest=None))
+        claim.move(held, topic.cluster())
 
     # Methods for the capture.
 

@@ -145,6 +145,17 @@ class Claim:
         )
         return number
 
+    def move(self, held: Held, cluster: str) -> None:
+        """
+        Record that `cluster` has everything that is published; the nonces and the mark stay.
+
+        Raises:
+            LeaseLost: another relay was faster.
+        """
+        self._renew(
+            cluster, known=held.nonce, kept=held.previous or "", beyond=None, mark=None, anew=False
+        )
+
     def renew(self, cluster: str, known: str, carried: str, mark: Mark) -> Nonce:
         """
         Write a new nonce and `mark`; the database has `known`, and progress has `carried`.

@@ -7,6 +7,9 @@ from relay.rules.places.progress import Cursor, Newest, Progress
 RECONCILE = "dovecote relay reconcile"
 ACCEPT_RESTORED, ACCEPT_CLUSTER = "--accept-restored", "--accept-cluster"
 
+UNFINISHED = "unfinished-"
+"""How the nonce in progress begins until a reconciliation has ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -26,7 +29,13 @@ class Held:
 
 
 def misfit(progress: Progress, held: Held | None) -> str | None:
-    """Return why `progress` was not made from this database, or None if it was."""
+    """Return why no relay goes on from `progress`, or None if it was made from this database."""
+    if progress.nonce.startswith(UNFINISHED):
+        # Its first record may stand at the beginning although Kafka has events.
+        return (
+            f"`{RECONCILE}` for outbox {progress.name!r} has not ended: run it again, with the "
+            "same option; it goes on where it stopped"
+        )
     if progress.cursor == Cursor():
         # Nothing has been published yet.
         return None

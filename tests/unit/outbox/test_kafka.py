@@ -2,12 +2,10 @@
 
 import logging
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
-from outbox.kafka import kafka_logger, require_answers
+from outbox.kafka import first_error, kafka_logger
 
 FAIL = "[thrd:b:1/bootstrap]: b:1/bootstrap: Connect to ipv4#10.0.0.7:1 failed: Connection refused"
 
@@ -38,10 +36,8 @@ def test_who_has_not_set_up_logging_sees_none_of_it(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == ""
 
 
-def test_an_answer_without_one_partition_is_no_answer() -> None:
-    known: Any = SimpleNamespace(offset=7, error=None)
-    unknown: Any = SimpleNamespace(offset=-1, error=KafkaError(KafkaError._TIMED_OUT))
+def test_the_error_of_one_partition_among_the_answers_is_found() -> None:
+    known, unknown = SimpleNamespace(error=None), SimpleNamespace(error="not the leader")
 
-    assert require_answers([known]) == [known]
-    with pytest.raises(KafkaException, match="_TIMED_OUT"):
-        require_answers([known, unknown])
+    assert first_error([known]) is None
+    assert first_error([known, unknown]) == "not the leader"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from relay.rules.places.fit import Held, cluster_refusal, misfit
+from relay.rules.places.fit import UNFINISHED, Held, cluster_refusal, misfit
 from relay.rules.places.progress import Cursor, LogPosition, Origin, Place, at
 from relay.rules.places.snapshot import Snapshot
 
@@ -37,6 +37,13 @@ def test_a_database_without_it_went_back_in_time(place: Place, held: Held | None
 
 def test_where_nothing_is_published_nothing_can_be_missing() -> None:
     assert misfit(replace(at("shop", HERE, Cursor()), nonce="of-later"), None) is None
+
+
+@pytest.mark.parametrize("place", [Cursor(), *PLACES])
+def test_nobody_goes_on_from_an_unfinished_reconciliation(place: Place) -> None:
+    said = misfit(replace(at("shop", HERE, place), nonce=f"{UNFINISHED}1"), HELD)
+    assert said is not None
+    assert "run it again" in said
 
 
 def test_the_cluster_is_the_one_that_the_name_began_with() -> None:
