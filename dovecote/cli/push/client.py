@@ -8,8 +8,12 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Self
 from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
+from urllib.parse import urlsplit
+from urllib.request import Request
 
+from dovecote.process.http.asking import ask
+from dovecote.process.http.hosts import is_loopback
+from dovecote.push.api import own_token
 from outbox.errors import BadSettings, DovecoteError
 
 # A replay waits for the consumers of a group to end.
@@ -26,7 +30,9 @@ class Api:
     @classmethod
     def of(cls, url: str, token_file: str | None) -> Self:
         """
-        Return it with the token in a file, or in DOVECOTE_API_TOKEN.
+        Return it with the token in a file, in DOVECOTE_API_TOKEN, or of this user.
+
+        A server on this machine may have made the token of this user; no other server gets it.
 
         Raises:
             BadSettings: the file cannot be read, or the URL is none.
@@ -41,6 +47,8 @@ class Api:
             except OSError as error:
                 msg = f"cannot read {token_file}: {error.strerror}"
                 raise BadSettings(msg) from error
+        elif token is None:
+            token = _own(url)
         return cls(url.rstrip("/"), token)
 
     def __call__(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401  # JSON
@@ -57,7 +65,7 @@ class Api:
         if self.token is not None:
             request.add_header("Authorization", f"Bearer {self.token}")
         try:
-            with urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310  # as above
+            with ask(request, _SECONDS) as answer:
                 return json.load(answer)
         except HTTPError as error:
             raise DovecoteError(_why(error)) from error
@@ -71,6 +79,26 @@ class Api:
         except ValueError as error:
             msg = f"{self.url} answers, but not as the API of `dovecote push serve` does"
             raise DovecoteError(msg) from error
+
+
+def _own(url: str) -> str | None:
+    """Return the token that a server of this user on this machine has made, if it is there."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    except ValueError as error:
+        msg = f"--api {url!r} is not a URL such as http://127.0.0.1:8080 ({error})"
+        raise BadSettings(msg) from error
+    file = own_token.default_file(os.environ)
+    if not is_loopback(parts.hostname or "") or not file.exists():
+        return None
+    if own_token.strangers(port, own_token.kernels_tables(), {os.geteuid(), 0}):
+        msg = (
+            f"another user of this machine listens on port {port}, and does not get your token in "
+            f"{file}; give --token-file if that server is the right one"
+        )
+        raise BadSettings(msg)
+    return own_token.read(file)
 
 
 def position(start: str | None, offsets: list[str]) -> object:
@@ -106,6 +134,12 @@ def position(start: str | None, offsets: list[str]) -> object:
 def _why(error: HTTPError) -> str:
     with error:
         text = error.read(100_000)
+    if 300 <= error.code < 400:  # noqa: PLR2004  # redirects
+        to = error.headers.get("Location", "")
+        return (
+            f"the API redirects to {to[:200]!r}, and no redirect is followed: the token would go "
+            "there; give that as --api if you trust it"
+        )
     try:
         return str(json.loads(text)["error"])
     except (ValueError, KeyError, TypeError):

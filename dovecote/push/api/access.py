@@ -6,18 +6,14 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-PUBLIC = frozenset(
-    {"/", "/page.css", "/page.js", "/openapi.json", "/metrics", "/healthz", "/readyz"}
-)
+PUBLIC = frozenset({"/", "/page.css", "/page.js", "/openapi.json"})
 """Open to everybody who can connect: none of it shows the contents of subscriptions."""
 
 _LENGTH = re.compile(r"[0-9]{1,18}")
-_OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 Answer: TypeAlias = tuple[int, str, dict[str, str]]
 
@@ -31,10 +27,7 @@ def hashed(token: str) -> str:
 
 class Access:
     """
-    Lets a request through if it has a token, or, without any tokens, if it is from this machine.
-
-    Without tokens a request must also name this machine as its host. Otherwise a web page in a
-    local browser could reach the API through a name of its own that resolves to this machine.
+    Lets a request through if it has a token.
     """
 
     def __init__(self, app: ASGIApp, *, tokens: Mapping[str, str], max_body: int) -> None:
@@ -55,8 +48,6 @@ class Access:
     def _refused(self, path: str, headers: Headers) -> Answer | None:
         if path in PUBLIC:
             return None
-        if not self._tokens:
-            return None if _is_local(headers) else (403, _FOREIGN, {})
         scheme, _, token = headers.get("authorization", "").partition(" ")
         given = hashed(token.strip()).encode()
         # Compare with all tokens, so that the time does not show which one matched.
@@ -73,23 +64,6 @@ class Access:
 
 
 _CHALLENGE = {"www-authenticate": "Bearer"}
-_FOREIGN = (
-    "without api.tokens only requests to localhost are answered, and none that come from another "
-    "site's page"
-)
-
-
-def _is_local(headers: Headers) -> bool:
-    origin = headers.get("origin")
-    names = [f"//{headers.get('host', '')}", *([origin] if origin is not None else [])]
-    return all(_host(each) in _OWN_NAMES for each in names)
-
-
-def _host(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None
 
 
 class _Limited:

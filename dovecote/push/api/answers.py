@@ -142,7 +142,7 @@ def errors(*statuses: int) -> Responses:
     why = {
         400: "The body is not JSON.",
         401: "The token is missing or unknown.",
-        403: "The settings have no tokens, and the request does not come from this machine.",
+        403: "The request names a host, or comes from a page, that is not this server's.",
         404: "There is no such subscription.",
         409: "It conflicts with the present state.",
         413: "The body is too long.",
