@@ -1,5 +1,7 @@
 """Errors of requests to `dovecote push serve`."""
 
+from collections.abc import Sequence
+
 from outbox.errors import DovecoteError
 
 
@@ -13,6 +15,15 @@ class Conflict(DovecoteError):
 
 class RequestRefused(DovecoteError):
     """These settings or this broker do not allow the request."""
+
+
+class NotPermitted(DovecoteError):
+    """The caller's token does not allow the request."""
+
+    def __init__(self, message: str, problems: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems
+        """Pairs of a field's path and words."""
 
 
 class Away(DovecoteError):

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from dovecote.push.api.app import application
+from dovecote.push.api.caller import Owners
 from dovecote.push.api.control import Control
 from dovecote.push.api.web import Listening, page, served, state
 from dovecote.push.delivery.engine import Engine, HeldIn, Surroundings
 from dovecote.push.rules.sending.addresses import networks
 from dovecote.push.rules.sending.ports import Book, Delivers
 from dovecote.push.settings import PushSettings
+from dovecote.push.store.audit import Audit
 from dovecote.push.store.feed import Feed
 from dovecote.push.store.journal import Journal
 from dovecote.push.store.notes import Notes
@@ -54,6 +56,9 @@ def running(
         tables.require()
         store, notes = Store(tables, keys), Notes(tables)
         store.reseal()
+        audit = Audit(tables, most=settings.api.audit_entries)
+        audit.start()
+        stack.callback(audit.stop)
         journal = Journal(store, notes)
         journal.start()
         stack.callback(journal.stop)
@@ -70,11 +75,18 @@ def running(
             every=settings.poll.total_seconds(),
         )
         app = application(
-            Control(store, notes, settings.brokers),
+            Control(
+                store,
+                notes,
+                audit,
+                brokers=settings.brokers,
+                owners=Owners(settings.api.owned_ids()),
+            ),
             page(),
             state(registry, lambda: feed.health.failure),
-            tokens=settings.api.tokens,
+            tokens=settings.api.scopes(),
             max_body=settings.api.max_body,
+            note=audit.note,
         )
         at = stack.enter_context(served(app, settings.http.host, settings.http.port))
         feed.start()

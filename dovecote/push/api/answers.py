@@ -61,6 +61,8 @@ class Summary(Subscription):
     """A subscription; its secrets are masked."""
 
     status: Status
+    owner: str
+    """The owner that the token of its maker has; empty: nobody's."""
 
 
 class Details(Summary):
@@ -128,6 +130,26 @@ class Moved(BaseModel):
     offsets: dict[str, dict[str, int]]
 
 
+class AuditEntry(BaseModel):
+    """A request that changed something, was refused, or read what a record holds."""
+
+    at: AwareDatetime
+    actor: str | None
+    """The name of the token; none: no token that is known."""
+    refused: bool
+    method: str
+    path: str
+    subscription: str
+    status: int
+    error: str
+    detail: str
+    address: str | None
+    """Address of the client; none: it is for others to see."""
+    forwarded: str | None
+    """`X-Forwarded-For`, as it came: any client can claim anything here."""
+    times: int
+
+
 class Replay(Model):
     """The position from which a subscription is to continue."""
 
@@ -142,8 +164,8 @@ def errors(*statuses: int) -> Responses:
     why = {
         400: "The body is not JSON.",
         401: "The token is missing or unknown.",
-        403: "The settings have no tokens, and the request does not come from this machine.",
-        404: "There is no such subscription.",
+        403: "The token does not allow it; or there are no tokens, and it comes from elsewhere.",
+        404: "There is no such subscription that the token may see.",
         409: "It conflicts with the present state.",
         413: "The body is too long.",
         422: "It is not valid; `problems` says where.",

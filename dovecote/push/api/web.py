@@ -14,6 +14,7 @@ from fastapi.routing import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.types import ASGIApp
 
+from dovecote.push.api.routing import router
 from outbox.errors import BadSettings, DovecoteError
 
 _START_SECONDS = 10.0
@@ -35,12 +36,12 @@ _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
 def page() -> APIRouter:
     """Return the operators' page; it calls the API with the token that is typed into it."""
-    router = APIRouter(include_in_schema=False)
+    routes = router()
     folder = files("dovecote.push").joinpath("page")
     for path, name in (("/", "page.html"), ("/page.css", "page.css"), ("/page.js", "page.js")):
         kind = f"{_KINDS[name.rpartition('.')[2]]}; charset=utf-8"
-        router.add_api_route(path, _file(folder.joinpath(name).read_bytes(), kind))
-    return router
+        routes.add_api_route(path, _file(folder.joinpath(name).read_bytes(), kind))
+    return routes
 
 
 def _file(content: bytes, kind: str) -> Callable[[], Response]:
@@ -49,23 +50,23 @@ def _file(content: bytes, kind: str) -> Callable[[], Response]:
 
 def state(registry: CollectorRegistry, failure: Callable[[], str]) -> APIRouter:
     """Return the endpoints for machines: metrics, liveness and readiness."""
-    router = APIRouter(include_in_schema=False)
+    routes = router()
 
-    @router.get("/metrics")
+    @routes.get("/metrics")
     def metrics() -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
-    @router.get("/healthz")
+    @routes.get("/healthz")
     def healthz() -> JSONResponse:
         # Alive means that the process answers: an outage is no reason to restart it.
         return JSONResponse({"ok": True})
 
-    @router.get("/readyz")
+    @routes.get("/readyz")
     def readyz() -> JSONResponse:
         why = failure()
         return JSONResponse({"ok": not why, "reason": why}, 503 if why else 200)
 
-    return router
+    return routes
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,8 @@ def served(app: ASGIApp, host: str, port: int) -> Iterator[Listening]:
             lifespan="off",
             http="h11",  # the same, whether or not another parser is installed
             server_header=False,
+            # Any client could say that it is another one: the audit log has what it says apart.
+            proxy_headers=False,
             timeout_graceful_shutdown=_END_SECONDS,
             limit_concurrency=200,
         )

@@ -27,6 +27,7 @@ Location: TypeAlias = tuple[int | str, ...]
 
 _LONGEST_PATTERN = 500
 _OWN = "dovecote."
+_INTERNAL = ("__", _OWN)
 # With `^`, a consumer's `topics` would read these patterns as we do: as a whole name.
 _ANCHORED_ALIKE = re.compile(r"\^[^|]*(?<!\\)(\$|\.\*)")
 
@@ -126,6 +127,17 @@ class Subscription(Model):
         return self
 
     @model_validator(mode="after")
+    def _reads_nothing_internal(self) -> Self:
+        for name in self.topic_names():
+            if name.startswith(_INTERNAL):
+                msg = (
+                    f"{name} is a topic in which Kafka or Dovecote keeps its own state: no "
+                    "subscription reads one"
+                )
+                raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
     def _forges_nothing(self) -> Self:
         # Topics in which other programs keep their own state: progress, markers, offsets, requeued
         # records.
@@ -152,6 +164,11 @@ class Subscription(Model):
         """
         return [*self._entries(), self.requeued]
 
+    def outline(self) -> str:
+        """Return where it reads and sends, without any secret."""
+        read = self.pattern or ", ".join(self.topic_names())
+        return f"to {self.endpoint.url}, from {read}, as {self.group_id}"
+
     def named(self, there: Collection[str]) -> list[str]:
         """Return the topics that it means: by name, or those of its pattern that are `there`."""
         return of_topics.matched(self._entries(), there)
@@ -161,7 +178,12 @@ class Subscription(Model):
 
     @property
     def group_id(self) -> str:
-        return self.group or f"dovecote.push.{self.id}"
+        return self.group or self.own_group
+
+    @property
+    def own_group(self) -> str:
+        """The group that no other subscription has by default."""
+        return f"dovecote.push.{self.id}"
 
     @property
     def consumer_name(self) -> str:
@@ -171,7 +193,12 @@ class Subscription(Model):
     @property
     def dead_letters(self) -> str:
         """The topic of its dead letters."""
-        return self.dead_letter_topic or f"dovecote.push.{self.id}.dead"
+        return self.dead_letter_topic or self.own_dead_letters
+
+    @property
+    def own_dead_letters(self) -> str:
+        """The topic of dead letters that no other subscription has by default."""
+        return f"dovecote.push.{self.id}.dead"
 
     @property
     def requeued(self) -> str:
