@@ -100,7 +100,7 @@ class TokenSettings(Settings):
     The owner of the subscriptions that it makes. Default: its name. Tokens may share an owner.
     """
 
-    ids: tuple[str, ...] = ()
+    ids: tuple[str, ...] | None = None
     """
     Ids that new subscriptions may have. Default: `<owner>.*`. Tokens of different owners that see
     only their own cannot share an id.
@@ -146,13 +146,23 @@ class TokenSettings(Settings):
             raise ValueError(msg)
         return value
 
+    @field_validator("owner")
+    @classmethod
+    def _named(cls, value: str) -> str:
+        if value and not _NAME.fullmatch(value):
+            msg = f"{value!r} is no name for an owner: letters, digits, dots, - and _"
+            raise ValueError(msg)
+        return value
+
     @field_validator(
         "ids", "brokers", "topics", "groups", "dead_letter_topics", "secrets", "endpoints"
     )
     @classmethod
-    def _entries(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    def _entries(
+        cls, value: tuple[str, ...] | None, info: ValidationInfo
+    ) -> tuple[str, ...] | None:
         is_wrong = wrong_url if info.field_name == "endpoints" else wrong_entry
-        for each in value:
+        for each in value or ():
             if why := is_wrong(each):
                 msg = f"{each!r} {why}"
                 raise ValueError(msg)
@@ -166,7 +176,7 @@ class TokenSettings(Settings):
             owner=owner,
             rights=frozenset(self.rights),
             sees_all=self.subscriptions == "all",
-            ids=self.ids or (f"{owner}.*",),
+            ids=(f"{owner}.*",) if self.ids is None else self.ids,
             brokers=self.brokers,
             topics=self.topics,
             groups=self.groups,

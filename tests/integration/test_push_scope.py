@@ -208,6 +208,15 @@ def test_a_token_uses_what_its_scope_has_and_no_more(api: Api) -> None:
         for method, route, asked in sent:
             got = api("shop", method, route, asked)
             assert (got.status, [each["path"] for each in got.body["problems"]]) == (403, [path])
+    original = body("POST", "/broker/subscription", "shop.d_g")
+    assert isinstance(original, dict)
+    method_ = {"uri": "https://hooks.example/", "additionalHeaders": {"X": "env:MAIL"}}
+    got = api("shop", "POST", "/broker/subscription", original | {"subscriptionMethod": method_})
+    assert [each["path"] for each in got.body["problems"]] == [
+        "group",
+        "endpoint.headers.X",
+        "endpoint.url",
+    ]
     assert api.rows() == before
     assert committed(api.kafka, TOPIC, group=group)[0] == 10
 

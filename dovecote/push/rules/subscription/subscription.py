@@ -27,7 +27,6 @@ Location: TypeAlias = tuple[int | str, ...]
 
 _LONGEST_PATTERN = 500
 _OWN = "dovecote."
-_INTERNAL = ("__", _OWN)
 # With `^`, a consumer's `topics` would read these patterns as we do: as a whole name.
 _ANCHORED_ALIKE = re.compile(r"\^[^|]*(?<!\\)(\$|\.\*)")
 
@@ -129,7 +128,7 @@ class Subscription(Model):
     @model_validator(mode="after")
     def _reads_nothing_internal(self) -> Self:
         for name in self.topic_names():
-            if name.startswith(_INTERNAL):
+            if name.startswith(of_topics.OURS):
                 msg = (
                     f"{name} is a topic in which Kafka or Dovecote keeps its own state: no "
                     "subscription reads one"

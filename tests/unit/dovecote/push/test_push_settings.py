@@ -59,6 +59,7 @@ def test_every_setting_is_a_variable(tmp_path: Path) -> None:
         ("", f'[api.tokens.shop]\nsha256 = "{HASH}"\nendpoints = ["hooks"]', "or a URL such as"),
         ("", f'[api.tokens.shop]\nsha256 = "{HASH}"\ncolour = 1', "no such setting"),
         ("", f'[api.tokens]\n"a b" = "{HASH}"', "no name for a token"),
+        ("", f'[api.tokens.a]\nsha256 = "{HASH}"\nowner = "*"', "no name for an owner"),
         ("", f'[api.tokens]\na = "{HASH}"\nb = "{HASH}"', "have the same token"),
         ("", '[secrets]\nkeys = "inline"', "env ="),
         ("", '[secrets]\nenvironment = ""', "every variable"),
