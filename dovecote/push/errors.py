@@ -13,6 +13,10 @@ class Conflict(DovecoteError):
     """The request conflicts with the present state."""
 
 
+class TooMany(DovecoteError):
+    """The owner has as many subscriptions as it may have."""
+
+
 class RequestRefused(DovecoteError):
     """These settings or this broker do not allow the request."""
 

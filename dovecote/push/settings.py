@@ -127,12 +127,15 @@ class TokenSettings(Settings):
     `https://*.shop.example` every host of the domain, `*` everywhere.
     """
 
+    max_subscriptions: int | None = Field(default=100, ge=0, le=100_000)
+    """Most subscriptions of its owner: each takes threads and a Kafka client."""
+
     @model_validator(mode="before")
     @classmethod
     def _told(cls, value: object, info: ValidationInfo) -> object:
         if isinstance(value, str) or _is_pointer(value):
             # The simple form: the token of an operator.
-            every = dict.fromkeys(_LISTS, EVERY)
+            every = {**dict.fromkeys(_LISTS, EVERY), "max_subscriptions": None}
             return {"sha256": value, "rights": RIGHTS, "subscriptions": "all", **every}
         if not isinstance(value, Mapping):
             return value
@@ -183,6 +186,7 @@ class TokenSettings(Settings):
             dead_letter_topics=self.dead_letter_topics,
             secrets=self.secrets,
             endpoints=self.endpoints,
+            most=self.max_subscriptions,
         )
 
 

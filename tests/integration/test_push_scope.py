@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -38,6 +39,7 @@ def tokens() -> dict[str, Any]:
         "shop": {"sha256": hashed("shop"), "rights": RIGHTS, **LIMITED},
         "till": {"sha256": hashed("till"), "rights": RIGHTS, **LIMITED},
     }
+    found["few"] = {**found["till"], "sha256": hashed("few"), "max_subscriptions": 3}
     for right in RIGHTS:
         own = {"owner": "shop", "subscriptions": "own"}
         for name, seen in ((f"{right}-own", own), (f"{right}-all", {"subscriptions": "all"})):
@@ -46,7 +48,7 @@ def tokens() -> dict[str, Any]:
     return found
 
 
-KINDS = [None, "unknown", *(name for name in tokens() if name not in {"shop", "till"})]
+KINDS = [None, "unknown", *(name for name in tokens() if name not in {"shop", "till", "few"})]
 ROUTES = [route for route, need in NEEDS.items() if need in RIGHTS]
 
 
@@ -219,6 +221,22 @@ def test_a_token_uses_what_its_scope_has_and_no_more(api: Api) -> None:
     ]
     assert api.rows() == before
     assert committed(api.kafka, TOPIC, group=group)[0] == 10
+
+
+def test_an_owner_has_no_more_subscriptions_than_it_may_however_many_ask_at_once(
+    api: Api,
+) -> None:
+    def make(number: int) -> int:
+        return api("few", "POST", "/subscriptions", described(f"few.{number}", group=None)).status
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(make, range(6))) == [201] * 3 + [403] * 3
+    (first, *_) = api("few", "GET", "/subscriptions").body
+    assert api("few", "POST", "/subscriptions", described(first["id"], group=None)).status == 200
+    refused = api("few", "POST", "/subscriptions", described("few.x", group=None))
+    assert "api.tokens.few.max_subscriptions allows more" in refused.body["error"]
+    assert api("few", "DELETE", f"/subscriptions/{first['id']}").status == 200
+    assert api("few", "POST", "/subscriptions", described("few.x", group=None)).status == 201
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,13 @@ from pydantic import ValidationError
 from dovecote.push.api.caller import Caller, Owners
 from dovecote.push.api.dead import Chosen, DeadLetters
 from dovecote.push.api.positions import Positions
-from dovecote.push.errors import Conflict, NoSuchSubscription, NotPermitted, RequestRefused
+from dovecote.push.errors import (
+    Conflict,
+    NoSuchSubscription,
+    NotPermitted,
+    RequestRefused,
+    TooMany,
+)
 from dovecote.push.rules.access.scope import covers
 from dovecote.push.rules.sending.original import OriginalSubscription, written
 from dovecote.push.rules.sending.ports import DeliveryReport
@@ -71,7 +77,11 @@ class Control:
             Positions(kafka).reset(wanted, wanted.start)
         owner = self._owners.at(wanted.id) if caller.scope.sees_all else caller.scope.owner
         try:
-            found, is_new = self._store.create(wanted, owner or caller.scope.owner)
+            found, is_new = self._store.create(
+                wanted, owner or caller.scope.owner, caller.scope.most
+            )
+        except TooMany:
+            raise _refused([caller.scope.too_many()]) from None
         except Conflict:
             self._nameable(caller, self._store.get(wanted.id))
             raise
@@ -264,7 +274,8 @@ def _originally(found: Stored) -> dict[str, Any] | None:
 
 
 def _refused(found: list[tuple[str, str]]) -> NotPermitted:
-    return NotPermitted("; ".join(f"{path}: {words}" for path, words in found), found)
+    said = "; ".join(f"{path}: {words}" if path else words for path, words in found)
+    return NotPermitted(said, found)
 
 
 def together(reports: list[DeliveryReport]) -> dict[str, Any]:

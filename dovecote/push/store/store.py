@@ -9,7 +9,7 @@ from typing import Any, Literal
 from psycopg import Connection
 from psycopg.types.json import Jsonb
 
-from dovecote.push.errors import Conflict, NoSuchSubscription
+from dovecote.push.errors import Conflict, NoSuchSubscription, TooMany
 from dovecote.push.rules.subscription.fields import MASK, SEALED
 from dovecote.push.rules.subscription.subscription import (
     StoredStatus,
@@ -95,14 +95,17 @@ class Store:
         with self._tables.begin() as conn:
             return _one(self._read(conn, "WHERE id = %s", id_), id_)
 
-    def create(self, wanted: Subscription, owner: str = "") -> tuple[Stored, bool]:
+    def create(
+        self, wanted: Subscription, owner: str = "", most: int | None = None
+    ) -> tuple[Stored, bool]:
         """
         Store a subscription; return it, and whether it is new. An equal one changes nothing.
 
-        `owner` is the owner of a new one.
+        `owner` is the owner of a new one, who then has no more than `most`.
 
         Raises:
             Conflict: there is a different one with that name.
+            TooMany: the owner would have more than `most`.
             Refused: it has secrets, and there is no key to seal them with.
         """
         with self._tables.begin() as conn:
@@ -114,6 +117,10 @@ class Store:
                 Jsonb(self._sealed(wanted)),
                 owner,
             ).fetchone()
+            # The trigger lets one insert at a time, and this statement sees those before.
+            if new is not None and most is not None and self._count(conn, owner) > most:
+                msg = f"{owner!r} has {most} subscriptions already"
+                raise TooMany(msg)
             found = _one(self._read(conn, "WHERE id = %s", wanted.id), wanted.id)
         if new is None and not self._is(found, wanted):
             msg = (
@@ -239,6 +246,11 @@ class Store:
                         each.id,
                     )
         return changed
+
+    def _count(self, conn: Connection, owner: str) -> int:
+        query = "SELECT count(*) FROM {}.subscriptions WHERE owner = %s"
+        (number,) = self._tables.execute(conn, query, owner).fetchall()[0]
+        return int(number)
 
     def _sealed(self, wanted: Subscription) -> dict[str, Any]:
         return wanted.model_dump(mode="json", context={"seal": self._keys.seal})

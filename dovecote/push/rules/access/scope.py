@@ -44,6 +44,8 @@ class Scope:
     dead_letter_topics: Sequence[str]
     secrets: Sequence[str]
     endpoints: Sequence[str]
+    most: int | None = None
+    """Most subscriptions that its owner may have when it makes one; None: any number."""
 
     def sees(self, owner: str) -> bool:
         """Return whether subscriptions of `owner` exist for it."""
@@ -60,6 +62,11 @@ class Scope:
     def unnamed(self, id_: str) -> tuple[str, str]:
         """Return the refusal of an id, whether or not somebody else has it."""
         return "id", self._words(f"the id {id_!r}", "ids")
+
+    def too_many(self) -> tuple[str, str]:
+        """Return the refusal of one subscription more than its owner may have."""
+        setting = self._setting("max_subscriptions")
+        return "", f"token {self.name!r} may have no more than {self.most}: {setting} allows more"
 
     def lacks(self, right: Right) -> str:
         """Return why it may not do what needs `right`; empty: it may."""
