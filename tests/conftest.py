@@ -1,6 +1,7 @@
 """Register the fixtures, each kind in a module of its own, and implement the marks."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -49,6 +50,15 @@ __all__ = [
     "topic",
     "writer",
 ]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Make no token for the user who runs the tests, and read none."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
 

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from outbox.errors import BadSettings
 
 _OURS = {"dedup", "dovecote", "outbox", "relay", "spark_jobs"}
-_OF_PUSH = ("fastapi", "uvicorn", "cryptography", "uvloop")
+_OF_PUSH = ("fastapi", "cryptography", "uvloop")
 
 
 @contextmanager

@@ -117,7 +117,12 @@ TokenOption: TypeAlias = Annotated[
     typer.Option(
         "--token-file",
         metavar="FILE",
-        help="The file with the token, otherwise DOVECOTE_API_TOKEN has it.",
+        envvar="DOVECOTE_API_TOKEN_FILE",
+        show_envvar=True,
+        help=(
+            "The file with the token. Otherwise DOVECOTE_API_TOKEN has it; or it is the one that "
+            "`dovecote push serve` made for this user, if --api is on this machine."
+        ),
     ),
 ]
 SubscriptionArgument: TypeAlias = Annotated[

@@ -1,6 +1,7 @@
 """The health of a process, as it reports it."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,3 +12,9 @@ class HealthReport:
     role: str
     """The present role of the process, such as `standby` or `active`."""
     reason: str
+
+
+class Ready(Protocol):
+    """Reports whether a process does its job."""
+
+    def ready(self) -> HealthReport: ...

@@ -46,11 +46,23 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+
 
 class Settings(BaseModel):
     """The base of every settings model: frozen, and strict about names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+def _host_name(value: str) -> str:
+    if not _HOST_NAME.fullmatch(value):
+        msg = f"{value[:100]!r} is no host: write a name alone, such as push.example.com"
+        raise ValueError(msg)
+    return value.lower()
+
+
+HostName: TypeAlias = Annotated[str, AfterValidator(_host_name)]
 
 
 class HttpSettings(Settings):
@@ -61,6 +73,12 @@ class HttpSettings(Settings):
 
     port: int | None = Field(default=None, ge=0, le=65535)
     """Port; 0: any free one (it is logged); absent: not served."""
+
+    hosts: tuple[HostName, ...] = ()
+    """
+    Names under which requests may ask for it; `localhost`, `host` and, unless that is loopback,
+    any address and the machine's own name always count.
+    """
 
 
 def load(model: type[M], file: Path | None, *, prefix: str, environ: Mapping[str, str]) -> M:

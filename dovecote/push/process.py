@@ -1,5 +1,6 @@
 """Run all of `dovecote push serve` in one process: engine, subscriptions, API and page."""
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -7,14 +8,19 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from dovecote.process.http.connections import Bounds
+from dovecote.process.http.server import serve
+from dovecote.push.api.access import hashed
 from dovecote.push.api.app import application
 from dovecote.push.api.caller import Owners
 from dovecote.push.api.control import Control
-from dovecote.push.api.web import Listening, page, served, state
+from dovecote.push.api.own_token import default_file, made
+from dovecote.push.api.web import metrics, page
 from dovecote.push.delivery.engine import Engine, HeldIn, Surroundings
+from dovecote.push.rules.access.scope import Scope, everything
 from dovecote.push.rules.sending.addresses import networks
 from dovecote.push.rules.sending.ports import Book, Delivers
-from dovecote.push.settings import PushSettings
+from dovecote.push.settings import ApiSettings, PushSettings
 from dovecote.push.store.audit import Audit
 from dovecote.push.store.feed import Feed
 from dovecote.push.store.journal import Journal
@@ -22,6 +28,24 @@ from dovecote.push.store.notes import Notes
 from dovecote.push.store.secrets import Keys, References
 from dovecote.push.store.store import Store
 from dovecote.push.store.tables import Tables
+
+_log = logging.getLogger("dovecote.push")
+
+# More connections than requests: probes are answered while that many requests are under way.
+_BOUNDS = Bounds(connections=232, requests=200)
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """The address of the server."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +69,7 @@ def running(
     metrics.
 
     Raises:
-        BadSettings: the address cannot be listened on, or a key is not valid.
+        BadSettings: the address cannot be listened on, a key is not valid, or there is no token.
         SchemaMissing: the tables are not installed.
     """
     keys = Keys(settings.secrets.keys)
@@ -74,6 +98,7 @@ def running(
             references=references,
             every=settings.poll.total_seconds(),
         )
+        scopes = settings.api.scopes() or _own(settings.api, environ)
         app = application(
             Control(
                 store,
@@ -83,15 +108,35 @@ def running(
                 owners=Owners(settings.api.owned_ids()),
             ),
             page(),
-            state(registry, lambda: feed.health.failure),
-            tokens=settings.api.scopes(),
+            metrics(registry),
+            tokens=scopes,
             max_body=settings.api.max_body,
             note=audit.note,
         )
-        at = stack.enter_context(served(app, settings.http.host, settings.http.port))
+        http = settings.http
+        port = stack.enter_context(
+            serve(
+                app,
+                http.host,
+                http.port,
+                hosts=http.hosts,
+                bounds=_BOUNDS,
+                health=feed.health,
+                # They name all subscriptions, also those that some token may not see.
+                numbers=registry if all(scope.sees_all for _, scope in scopes) else None,
+            )
+        )
         feed.start()
         stack.callback(feed.stop)
-        yield Running(at, feed)
+        yield Running(Listening(http.host, port), feed)
+
+
+def _own(api: ApiSettings, environ: Mapping[str, str]) -> list[tuple[str, Scope]]:
+    """Return the token of a process that is given none: every local user could ask without one."""
+    file = api.token_file or default_file(environ)
+    token = made(file)
+    _log.info("the token of the API and the page is in %s", file)
+    return [(hashed(token), everything("own", ""))]
 
 
 def engine(settings: PushSettings) -> Callable[[Book], tuple[Delivers, CollectorRegistry]]:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from ipaddress import ip_address
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
@@ -11,7 +10,15 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from dovecote.process import strict_json
-from dovecote.process.settings import Dsn, KafkaTable, PositiveDuration, Settings, pointed
+from dovecote.process.http.hosts import is_loopback
+from dovecote.process.settings import (
+    Dsn,
+    HostName,
+    KafkaTable,
+    PositiveDuration,
+    Settings,
+    pointed,
+)
 from dovecote.push.rules.access.scope import (
     EVERY,
     RIGHTS,
@@ -63,17 +70,16 @@ class PushHttpSettings(Settings):
     """Where to serve the API, the page, /metrics, /healthz and /readyz."""
 
     host: str = "127.0.0.1"
-    """Address to listen on; any but loopback needs `api.tokens`."""
+    """Address to listen on; any but loopback needs `api.tokens` or `api.token_file`."""
 
     port: int = Field(default=8080, ge=0, le=65535)
     """Port; 0: any free one (it is logged)."""
 
-    @property
-    def is_loopback(self) -> bool:
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+    hosts: tuple[HostName, ...] = ()
+    """
+    Names under which requests may ask for it, such as a TLS proxy's; `localhost`, `host` and,
+    unless that is loopback, any address and the machine's own name always count.
+    """
 
 
 class TokenSettings(Settings):
@@ -216,6 +222,12 @@ class ApiSettings(Settings):
     audit_entries: int = Field(default=5_000, ge=100, le=1_000_000)
     """Last entries of the audit log that are kept of each token, and as many refused ones."""
 
+    token_file: Path | None = None
+    """
+    Without `tokens`: the file of the only token, which the first start makes and which nobody but
+    its user can read. By default `dovecote/push-token` in the user's XDG_STATE_HOME.
+    """
+
     max_body: int = Field(default=256_000, ge=1_000, le=16_000_000)
     """Most bytes of a request's body."""
 
@@ -333,10 +345,13 @@ class PushSettings(Settings):
 
     @model_validator(mode="after")
     def _guarded(self) -> Self:
-        if not self.http.is_loopback and not self.api.tokens:
+        if self.api.tokens and self.api.token_file is not None:
+            msg = "api.token_file is used without api.tokens only: set one of the two"
+            raise ValueError(msg)
+        if not (is_loopback(self.http.host) or self.api.tokens or self.api.token_file):
             msg = (
                 f"http.host {self.http.host} is not loopback: set api.tokens "
-                "(`dovecote push token` makes one)"
+                "(`dovecote push token` makes one), or api.token_file"
             )
             raise ValueError(msg)
         return self

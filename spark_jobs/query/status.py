@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from http.client import HTTPException
 from urllib.error import HTTPError, URLError
-from urllib.request import urlopen
+from urllib.request import Request
 
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from dovecote.process.http.asking import ask
 from outbox.errors import BadSettings
 from spark_jobs.query.watching import Watched
 
@@ -56,7 +57,7 @@ def address(settings: Watched) -> str:
 def look(query: str, url: str) -> Status:
     """Return the state of the job `query`, which serves its metrics at `url`."""
     try:
-        with urlopen(f"{url}/metrics", timeout=_SECONDS) as answer:  # noqa: S310  # our own address
+        with ask(Request(f"{url}/metrics"), _SECONDS) as answer:  # noqa: S310  # our own address
             found = text_string_to_metric_families(answer.read().decode())
             numbers = _numbers(found, query)
         health = _health(url)
@@ -98,7 +99,7 @@ def _numbers(families: Iterable[Metric], query: str) -> dict[str, float]:
 
 def _health(url: str) -> dict[str, object]:
     try:
-        with urlopen(f"{url}/readyz", timeout=_SECONDS) as answer:  # noqa: S310  # our own address
+        with ask(Request(f"{url}/readyz"), _SECONDS) as answer:  # noqa: S310  # our own address
             return dict(json.load(answer))
     except HTTPError as error:
         with error:  # 503: not ready, and why

@@ -13,7 +13,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from dovecote.process.health import HealthReport
-from dovecote.process.http import serve
+from dovecote.process.http.state import serve
 from dovecote.process.settings import Duration, HttpSettings
 from spark_jobs.query.metrics import Metrics
 from spark_jobs.query.progress import BatchLine, Summary, ends, lags
@@ -86,7 +86,7 @@ def watching(settings: Watched, *, reads: Mapping[str, str] | None = None) -> It
         stack.callback(watch.close)
         if http.port is not None:
             port = stack.enter_context(
-                serve(http.host, http.port, watch.health, watch.metrics.registry)
+                serve(http.host, http.port, watch.health, watch.metrics.registry, hosts=http.hosts)
             )
             _log.info("serving /metrics, /healthz, /readyz on %s:%d", http.host, port)
         yield watch

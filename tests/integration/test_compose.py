@@ -97,8 +97,11 @@ def test_everything_gets_healthy_and_a_killed_relay_is_replaced_with_nothing_los
             within=120,
             what=f"{service} healthy",
         )
-    push = Client(int(os.environ["DOVECOTE_PUSH_PORT"]), "dovecote")
+    shown = ("cat", "/home/dovecote/state/push-token")
+    token = said("docker", "exec", project.container("push"), *shown).strip()
+    push = Client(int(os.environ["DOVECOTE_PUSH_PORT"]), token)
     assert push("GET", "/subscriptions").body == []
+    assert said("docker", "exec", project.container("push"), "dovecote", "push", "list") == ""
     said("docker", "kill", project.container("relay"))
     service = project.container("service")
     assert said("docker", "wait", service, within=120).strip() == "0"

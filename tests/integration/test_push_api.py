@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -348,11 +349,33 @@ def test_what_is_wrong_is_said_and_is_no_5xx(
         assert path in {each["path"] for each in found.body["problems"]}
 
 
-def test_without_tokens_only_this_machine_itself_is_answered(client: Client) -> None:
-    assert client("GET", "/subscriptions").status == 200
-    assert client("GET", "/subscriptions", Host="attacker.example").status == 403
-    assert client("GET", "/subscriptions", Origin="https://attacker.example").status == 403
-    assert client("GET", "/subscriptions", Host="[::1").status == 403
+def test_with_a_token_too_only_our_hosts_and_their_pages_are_answered(
+    tables: str, stack: Servers
+) -> None:
+    http = {"port": 0, "hosts": ["push.shop.example"]}
+    with idle(push_settings(tables, stack.kafka.bootstrap, http=http)) as (found, _):
+        client = Client(found.at.port)
+        for path in ("/", "/subscriptions", "/metrics", "/readyz", "/openapi.json"):
+            assert client("GET", path, Host="push.shop.example").status == 200
+            for host in ("attacker.example", f"attacker.example:{found.at.port}", "[::1", ""):
+                refused = client("GET", path, Host=host)
+                assert (refused.status, "http.hosts" in refused.body["error"]) == (403, True)
+        assert client("GET", "/subscriptions", Origin="https://attacker.example").status == 403
+        assert client("GET", "/subscriptions", Origin="https://push.shop.example").status == 200
+        assert client("GET", "/healthz", Host="attacker.example").status == 200
+
+
+def test_without_tokens_the_one_in_the_users_own_file_is_needed(
+    tables: str, stack: Servers, tmp_path: Path
+) -> None:
+    settings = push_settings(tables, stack.kafka.bootstrap, api={})
+    file = tmp_path / "dovecote" / "push-token"
+    for _ in range(2):  # a restart keeps it
+        with idle(settings, XDG_STATE_HOME=str(tmp_path)) as (found, _):
+            assert Client(found.at.port, None)("GET", "/subscriptions").status == 401
+            token = file.read_text().strip()
+            assert Client(found.at.port, token)("GET", "/subscriptions").status == 200
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_with_tokens_nothing_but_one_of_them_opens(tables: str, stack: Servers) -> None:
@@ -361,10 +384,10 @@ def test_with_tokens_nothing_but_one_of_them_opens(tables: str, stack: Servers) 
         port = found.at.port
         for token in ("one", "two"):
             assert Client(port, token)("GET", "/subscriptions").status == 200
-        refused = Client(port)("GET", "/subscriptions")
+        refused = Client(port, None)("GET", "/subscriptions")
         assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
         for header in ("Bearer", "Bearer three", "Basic one", "one", "Bearer " + hashed("one")):
-            assert Client(port)("GET", "/subscriptions", Authorization=header).status == 401
+            assert Client(port, None)("GET", "/subscriptions", Authorization=header).status == 401
         for path in ("/", "/page.css", "/page.js", "/openapi.json", "/metrics", "/healthz"):
-            assert Client(port)("GET", path).status == 200
-        until(lambda: Client(port)("GET", "/readyz").status == 200, within=5, what="ready")
+            assert Client(port, None)("GET", path).status == 200
+        until(lambda: Client(port, None)("GET", "/readyz").status == 200, within=5, what="ready")

@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -120,15 +121,19 @@ def test_a_token_of_its_own_sees_what_it_did_and_what_was_done_to_its_own(port: 
     assert [each["actor"] for each in ops("GET", "/audit").body].count("look") == 1
 
 
-def test_without_tokens_it_has_who_was_let_in_and_who_was_not(tables: str, stack: Servers) -> None:
-    with idle(push_settings(tables, stack.kafka.bootstrap)) as (found, _):
-        client = Client(found.at.port)
+def test_without_tokens_it_has_who_was_let_in_and_who_was_not(
+    tables: str, stack: Servers, tmp_path: Path
+) -> None:
+    settings = push_settings(tables, stack.kafka.bootstrap, api={})
+    with idle(settings, XDG_STATE_HOME=str(tmp_path)) as (found, _):
+        token = (tmp_path / "dovecote" / "push-token").read_text().strip()
+        client = Client(found.at.port, token)
         client("POST", "/subscriptions", LEAST)
-        client("POST", "/subscriptions", LEAST, Host="attacker.example")
+        Client(found.at.port, None)("POST", "/subscriptions", LEAST)
         told = client("GET", "/audit").body
     assert sorted((each["actor"] or "", each["status"]) for each in told) == [
-        ("", 403),
-        ("local", 201),
+        ("", 401),
+        ("own", 201),
     ]
 
 

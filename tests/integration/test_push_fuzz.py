@@ -12,10 +12,11 @@ from schemathesis.core.result import Ok
 
 from dovecote.push.process import Running
 from tests.support.fix_stack import MakeTopic, Servers, new_database, new_topics
-from tests.support.idle_push import LEAST, Client, idle, installed, push_settings
+from tests.support.idle_push import LEAST, TOKEN, Client, idle, installed, push_settings
 from tests.support.waiting import patient
 
 _MOST_EXAMPLES = 15
+_OURS = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,8 @@ def asked(cases: SearchStrategy[Any]) -> None:
     )
     @given(case=cases)
     def ask(case: Any) -> None:
-        case.validate_response(case.call(timeout=patient(40)), checks=[not_a_server_error])
+        case.validate_response(
+            case.call(headers=_OURS, timeout=patient(40)), checks=[not_a_server_error]
+        )
 
     ask()

@@ -11,6 +11,7 @@ import psycopg
 from cryptography.fernet import Fernet
 from prometheus_client import CollectorRegistry
 
+from dovecote.push.api.access import hashed
 from dovecote.push.process import Running, running
 from dovecote.push.rules.sending.ports import Book, Delivers, DeliveryReport, Work
 from dovecote.push.settings import PushSettings
@@ -18,6 +19,8 @@ from dovecote.push.store import schema
 from tests.support.waiting import patient
 
 KEY = Fernet.generate_key().decode()
+
+TOKEN = "of-the-tests"  # noqa: S105  # as it says
 
 LEAST: dict[str, Any] = {
     "id": "slack",
@@ -65,7 +68,7 @@ class Answer(NamedTuple):
 class Client:
     """Sends requests to the API."""
 
-    def __init__(self, port: int, token: str | None = None) -> None:
+    def __init__(self, port: int, token: str | None = TOKEN) -> None:
         self._port, self._token = port, token
 
     def __call__(self, method: str, path: str, body: object = None, **headers: str) -> Answer:
@@ -106,6 +109,7 @@ def push_settings(dsn: str, bootstrap: str, **changes: Any) -> PushSettings:
             "http": {"port": 0},
             "poll": "200ms",
             "secrets": {"keys": {"env": "KEYS"}},
+            "api": {"tokens": {"tests": hashed(TOKEN)}},
             **changes,
         },
         context={"environ": {"DSN": dsn, "KEYS": KEY}},

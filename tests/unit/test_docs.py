@@ -217,6 +217,7 @@ def default(name: str, info: FieldInfo) -> str:
         "progress_topic": '`"dovecote.progress.<name>"`',
         "topics": "all",
         "http.port": "not served",
+        "http.hosts": "none",
         "shard": "any",
         "wal.stop_bytes": "never",
     }

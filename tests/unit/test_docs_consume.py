@@ -17,6 +17,7 @@ from tests.support.documents import ROOT, blocks, code_spans, counted, documente
 CONSUME = ROOT / "docs/consume.md"
 BY_OTHERS = {
     "http.port": "not served",
+    "http.hosts": "none",
     "filter": "all pass",
     "partitions": "none",
     "message": "none",

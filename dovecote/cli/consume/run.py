@@ -14,7 +14,7 @@ from dedup.rules.policies.departures import HandlerExited
 from dedup.rules.policies.expressions import load_function
 from dedup.settings.consumer import PREFIX, ConsumeSettings
 from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, LogLevelOption
-from dovecote.process.http import served
+from dovecote.process.http.state import served
 from dovecote.process.logs import LogFormat, LogLevel, configure
 from dovecote.process.memory import relax
 from dovecote.process.settings import load

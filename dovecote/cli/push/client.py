@@ -8,8 +8,12 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Self
 from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
+from urllib.parse import urlsplit
+from urllib.request import Request
 
+from dovecote.process.http.asking import ask
+from dovecote.process.http.hosts import is_loopback
+from dovecote.push.api import own_token
 from outbox.errors import BadSettings, DovecoteError
 
 # A replay waits for the consumers of a group to end.
@@ -26,7 +30,9 @@ class Api:
     @classmethod
     def of(cls, url: str, token_file: str | None) -> Self:
         """
-        Return it with the token in a file, or in DOVECOTE_API_TOKEN.
+        Return it with the token in a file, in DOVECOTE_API_TOKEN, or of this user.
+
+        A server on this machine may have made the token of this user; no other server gets it.
 
         Raises:
             BadSettings: the file cannot be read, or the URL is none.
@@ -41,6 +47,9 @@ class Api:
             except OSError as error:
                 msg = f"cannot read {token_file}: {error.strerror}"
                 raise BadSettings(msg) from error
+        elif token is None and is_loopback(urlsplit(url).hostname or ""):
+            own = own_token.default_file(os.environ)
+            token = own_token.read(own) if own.exists() else None
         return cls(url.rstrip("/"), token)
 
     def __call__(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401  # JSON
@@ -57,7 +66,7 @@ class Api:
         if self.token is not None:
             request.add_header("Authorization", f"Bearer {self.token}")
         try:
-            with urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310  # as above
+            with ask(request, _SECONDS) as answer:
                 return json.load(answer)
         except HTTPError as error:
             raise DovecoteError(_why(error)) from error
@@ -106,6 +115,12 @@ def position(start: str | None, offsets: list[str]) -> object:
 def _why(error: HTTPError) -> str:
     with error:
         text = error.read(100_000)
+    if 300 <= error.code < 400:  # noqa: PLR2004  # redirects
+        to = error.headers.get("Location", "")
+        return (
+            f"the API redirects to {to[:200]!r}, and no redirect is followed: the token would go "
+            "there; give that as --api if you trust it"
+        )
     try:
         return str(json.loads(text)["error"])
     except (ValueError, KeyError, TypeError):

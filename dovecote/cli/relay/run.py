@@ -9,7 +9,7 @@ import time
 import typer
 
 from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, LogLevelOption
-from dovecote.process.http import served
+from dovecote.process.http.state import served
 from dovecote.process.logs import LogFormat, LogLevel, configure
 from dovecote.process.memory import relax
 from dovecote.process.settings import load, without_secrets

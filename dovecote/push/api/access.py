@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Send
@@ -15,7 +14,7 @@ from starlette.types import Scope as Asked
 
 from dovecote.push.api.caller import Caller
 from dovecote.push.rules.access.routes import NEEDS, is_audited
-from dovecote.push.rules.access.scope import LOCAL, NOBODY, Scope
+from dovecote.push.rules.access.scope import NOBODY, Scope
 from dovecote.push.store.audit import Deed, Entry
 
 PUBLIC = frozenset(path for (_, path), need in NEEDS.items() if need == "nothing")
@@ -24,7 +23,6 @@ PUBLIC = frozenset(path for (_, path), need in NEEDS.items() if need == "nothing
 _SHOWING = frozenset(path for (_, path), need in NEEDS.items() if need == "sight")
 
 _LENGTH = re.compile(r"[0-9]{1,18}")
-_OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 Answer: TypeAlias = tuple[int, str, dict[str, str]]
 
@@ -38,12 +36,9 @@ def hashed(token: str) -> str:
 
 class Access:
     """
-    Lets a request through if it has a token, or, without any tokens, if it is from this machine.
+    Lets a request through if it has a token, and notes it in the audit log.
 
     The route then checks the token's right, and `Control` checks all else that it may use.
-
-    Without tokens a request must also name this machine as its host. Otherwise a web page in a
-    local browser could reach the API through a name of its own that resolves to this machine.
     """
 
     def __init__(
@@ -80,10 +75,6 @@ class Access:
         """Return the caller, and why it may not ask."""
         if path in self._public:
             return Caller(NOBODY, is_open=True), None
-        if not self._tokens:
-            if _is_local(headers):
-                return Caller(LOCAL), None
-            return Caller(NOBODY), (403, _FOREIGN, {})
         scheme, _, token = headers.get("authorization", "").partition(" ")
         given = hashed(token.strip()).encode()
         # Compare with all tokens, so that the time does not show which one matched.
@@ -127,23 +118,6 @@ class Access:
 
 
 _CHALLENGE = {"www-authenticate": "Bearer"}
-_FOREIGN = (
-    "without api.tokens only requests to localhost are answered, and none that come from another "
-    "site's page"
-)
-
-
-def _is_local(headers: Headers) -> bool:
-    origin = headers.get("origin")
-    names = [f"//{headers.get('host', '')}", *([origin] if origin is not None else [])]
-    return all(_host(each) in _OWN_NAMES for each in names)
-
-
-def _host(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None
 
 
 class _Limited:

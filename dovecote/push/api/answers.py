@@ -164,7 +164,7 @@ def errors(*statuses: int) -> Responses:
     why = {
         400: "The body is not JSON.",
         401: "The token is missing or unknown.",
-        403: "The token does not allow it; or there are no tokens, and it comes from elsewhere.",
+        403: "The token does not allow it, or the host is not one of this server's names.",
         404: "There is no such subscription that the token may see.",
         409: "It conflicts with the present state.",
         413: "The body is too long.",

@@ -64,7 +64,7 @@ def application(
         redoc_url=None,
         redirect_slashes=False,
     )
-    bearer = HTTPBearer(auto_error=False, description="A token; needed where there are any.")
+    bearer = HTTPBearer(auto_error=False, description="A token.")
     described = [Depends(bearer)]  # `Access` checks it, before anything else is read
     app.include_router(_subscriptions(control), dependencies=described)
     app.include_router(_changes(control), dependencies=described)

@@ -12,6 +12,7 @@ import psycopg
 from pydantic import ValidationError
 
 from dedup.inbox.connections import PATIENCE
+from dovecote.process.health import HealthReport
 from dovecote.push.rules.sending.ports import Delivers, DeliveryReport, Work
 from dovecote.push.rules.subscription.subscription import problems
 from dovecote.push.store.notes import Notes
@@ -34,6 +35,9 @@ class Health:
 
     failure: str = "starting"
     since: float = field(default_factory=time.monotonic)
+
+    def ready(self) -> HealthReport:
+        return HealthReport(ok=not self.failure, role="delivering", reason=self.failure)
 
     def say(self, failure: str) -> None:
         if failure != self.failure:

@@ -18,8 +18,6 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     ("GET", "/page.css"): "nothing",
     ("GET", "/page.js"): "nothing",
     ("GET", "/openapi.json"): "nothing",
-    ("GET", "/healthz"): "nothing",
-    ("GET", "/readyz"): "nothing",
     ("GET", "/metrics"): "sight",
     ("GET", "/subscriptions"): "read",
     ("GET", "/subscriptions/{id}"): "read",

@@ -117,10 +117,6 @@ def everything(name: str, owner: str | None = None) -> Scope:
     )
 
 
-LOCAL = everything("local", "")
-"""The scope of requests from this machine where the settings have no tokens."""
-
-
 NOBODY = Scope(
     name="",
     owner="",

@@ -15,8 +15,9 @@ from dedup.replay.trace import BadTrace, read
 from dovecote.process.settings import Settings, load
 from dovecote.process.strict_json import loads
 from dovecote.push.api import app as push_app
-from dovecote.push.api.access import Access
+from dovecote.push.api.access import Access, hashed
 from dovecote.push.api.routing import router
+from dovecote.push.rules.access.scope import everything
 from outbox.errors import BadSettings
 from spark_jobs.operators.aggregation.config import Format
 from spark_jobs.operators.aggregation.formats.formats import codec
@@ -100,9 +101,10 @@ def test_it_is_refused_by_the_api_of_push() -> None:
     app.include_router(routes)
     app.add_exception_handler(HTTPException, push_app._refused)
     app.add_exception_handler(RequestValidationError, push_app._invalid)
-    guarded = Access(app, tokens=[], max_body=1_000, note=lambda _: None)
-    client = TestClient(guarded, base_url="http://localhost")
-    headers = {"content-type": "application/json"}
+    tokens = [(hashed("t"), everything("ops"))]
+    guarded = Access(app, tokens=tokens, max_body=1_000, note=lambda _: None)
+    client = TestClient(guarded)
+    headers = {"content-type": "application/json", "authorization": "Bearer t"}
     assert client.post("/subscriptions", content=b'{"c": 1}', headers=headers).json() == {"c": 1}
     refused = client.post("/subscriptions", content=TWICE.encode(), headers=headers)
     assert refused.status_code == 400

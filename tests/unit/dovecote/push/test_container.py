@@ -31,4 +31,19 @@ def test_the_container_begins_again_serves_at_8080_and_reads_the_file_that_is_mo
     assert service["command"][service["command"].index("--config") + 1] == mounted
     found = load(PushSettings, FOLDER / file, prefix=PREFIX, environ=service["environment"])
     assert found.http.port == 8080
-    assert found.api.tokens
+
+
+def test_the_container_makes_its_token_in_a_volume_where_its_commands_find_it(
+    service: dict[str, Any],
+) -> None:
+    found = load(PushSettings, FOLDER / "push.toml", prefix=PREFIX, environ=service["environment"])
+    assert not found.api.tokens
+    file = found.api.token_file
+    assert file is not None
+    assert str(file) == service["environment"]["DOVECOTE_API_TOKEN_FILE"]
+    _, mounted = service["volumes"][1].split(":")
+    assert str(file.parent) == mounted
+    # A new volume belongs to root unless the folder of the image is the user's.
+    image = (FOLDER / "Dockerfile").read_text()
+    made = image.partition("USER dovecote\n")[2].partition("ENTRYPOINT")[0]
+    assert f"RUN mkdir --mode=700 {file.parent.name}" in made

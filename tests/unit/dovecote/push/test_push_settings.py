@@ -61,6 +61,9 @@ def test_every_setting_is_a_variable(tmp_path: Path) -> None:
         ("", f'[api.tokens]\n"a b" = "{HASH}"', "no name for a token"),
         ("", f'[api.tokens.a]\nsha256 = "{HASH}"\nowner = "*"', "no name for an owner"),
         ("", f'[api.tokens]\na = "{HASH}"\nb = "{HASH}"', "have the same token"),
+        ("", f'[api]\ntoken_file = "t"\n[api.tokens]\nops = "{HASH}"', "one of the two"),
+        ("", '[http]\nhosts = ["https://push.example"]', "write a name alone"),
+        ("", '[http]\nhosts = ["push.example:443"]', "write a name alone"),
         ("", '[secrets]\nkeys = "inline"', "env ="),
         ("", '[secrets]\nenvironment = ""', "every variable"),
         ("", "[brokers.other]\n", "bootstrap.servers"),
@@ -84,7 +87,9 @@ def test_beyond_loopback_there_are_tokens(tmp_path: Path) -> None:
     tables = f'[http]\nhost = "0.0.0.0"\n[api.tokens]\nops = "{HASH}"'
     assert settings(tmp_path, tables=tables).http.host == "0.0.0.0"  # noqa: S104  # guarded
     for host in ("127.0.0.2", "::1", "localhost"):
-        assert settings(tmp_path, tables=f'[http]\nhost = "{host}"').http.is_loopback
+        assert settings(tmp_path, tables=f'[http]\nhost = "{host}"').http.host == host
+    tables = '[http]\nhost = "0.0.0.0"\n[api]\ntoken_file = "made-at-the-first-start"'
+    assert settings(tmp_path, tables=tables).api.token_file == Path("made-at-the-first-start")
 
 
 LIMITED = """

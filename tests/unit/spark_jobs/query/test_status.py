@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from dovecote.cli.main import app
 from dovecote.cli.spark.status import table
-from dovecote.process.http import serve
+from dovecote.process.http.state import serve
 from outbox.errors import BadSettings
 from spark_jobs.query.metrics import Metrics
 from spark_jobs.query.progress import Summary, line

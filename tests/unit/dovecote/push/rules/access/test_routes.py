@@ -12,9 +12,9 @@ from dovecote.push.api.access import Access
 from dovecote.push.api.app import application
 from dovecote.push.api.control import Control
 from dovecote.push.api.routing import require_needs, router
-from dovecote.push.api.web import page, state
+from dovecote.push.api.web import metrics, page
 from dovecote.push.rules.access.routes import NEEDS, is_audited, lacking
-from dovecote.push.rules.access.scope import LOCAL, NOBODY, RIGHTS
+from dovecote.push.rules.access.scope import NOBODY, RIGHTS, everything
 from tests.support.documents import ROOT, code_spans, table
 
 
@@ -27,7 +27,7 @@ def flat(routes: Iterable[Any]) -> Iterator[Route]:
 
 
 def routes() -> list[Route]:
-    extra = page(), state(CollectorRegistry(), lambda: "")
+    extra = page(), metrics(CollectorRegistry())
     made = application(
         cast("Control", None), *extra, tokens=[], max_body=1_000, note=lambda _: None
     )
@@ -66,7 +66,7 @@ def test_routes_that_change_something_need_more_than_reading() -> None:
 
 def test_only_the_right_itself_opens() -> None:
     for need in {*NEEDS.values()}:
-        assert lacking(LOCAL, need) == ""
+        assert lacking(everything("ops"), need) == ""
         assert (lacking(NOBODY, need) == "") == (need == "nothing")
     assert {*NEEDS.values()} == {*RIGHTS, "nothing", "sight"}
 

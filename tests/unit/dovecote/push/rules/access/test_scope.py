@@ -11,7 +11,6 @@ from pydantic import BaseModel, SecretStr
 
 from dedup.rules.topics import matcher
 from dovecote.push.rules.access.scope import (
-    LOCAL,
     NOBODY,
     Scope,
     beginning,
@@ -130,10 +129,10 @@ def has_secrets(annotation: Any) -> bool:
 
 def test_who_may_do_nothing_and_who_everything() -> None:
     wanted = subscription({**MINE, "topics": [], "pattern": "(a|b).*", "group": "g"})
-    assert everything("ops").refusals(wanted) == LOCAL.refusals(wanted) == []
+    assert everything("ops").refusals(wanted) == []
     assert len(NOBODY.refusals(wanted)) == 4
     assert [NOBODY.sees(owner) for owner in ("", "shop")] == [False, False]
-    assert [LOCAL.sees(owner) for owner in ("", "shop")] == [True, True]
+    assert [everything("own", "").sees(owner) for owner in ("", "shop")] == [True, True]
     assert [SHOP.sees(owner) for owner in ("", "shop", "till")] == [False, True, False]
     assert [SHOP.may_name(id_) for id_ in ("shop.a", "shop", "shopa", "x")] == [True] + [False] * 3
     assert SHOP.lacks("write") == ""

@@ -7,7 +7,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dovecote.process.http import serve
+from dovecote.process.http.state import serve
 from outbox.errors import BadSettings
 from relay.health import Health
 from relay.metrics import Metrics, Together

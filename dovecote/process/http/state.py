@@ -1,0 +1,62 @@
+"""Serve /metrics, /healthz and /readyz of any process, and nothing else."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from prometheus_client.registry import Collector
+
+from dovecote.process.health import Ready
+from dovecote.process.settings import HttpSettings
+
+# Scrapes and probes come one after the other; a process may have 256 descriptors in all.
+_CONNECTIONS, _REQUESTS = 48, 8
+
+
+@contextmanager
+def served(
+    settings: HttpSettings, health: Ready, numbers: Collector, log: logging.Logger
+) -> Iterator[None]:
+    """
+    Serve in the background where the settings say, which is nowhere if they name no port.
+
+    Raises:
+        BadSettings: the address cannot be listened on.
+    """
+    if settings.port is None:
+        yield
+        return
+    with serve(settings.host, settings.port, health, numbers, hosts=settings.hosts) as port:
+        log.info("serving /metrics, /healthz, /readyz on %s:%d", settings.host, port)
+        yield
+
+
+@contextmanager
+def serve(
+    host: str,
+    port: int,
+    health: Ready,
+    numbers: Collector,
+    *,
+    hosts: Sequence[str] = (),
+) -> Iterator[int]:
+    """
+    Serve in the background and yield the port: the given one, or any free one for 0.
+
+    Raises:
+        BadSettings: the address cannot be listened on.
+    """
+    # A process that serves nothing does not load a server.
+    from dovecote.process.http import server
+    from dovecote.process.http.connections import Bounds
+
+    async def nothing_else(
+        _scope: server.Scope, _receive: server.Receive, send: server.Send
+    ) -> None:
+        await server.refuse(send, 404, "try /metrics, /healthz or /readyz")
+
+    bounds = Bounds(connections=_CONNECTIONS, requests=_REQUESTS)
+    with server.serve(
+        nothing_else, host, port, hosts=hosts, bounds=bounds, health=health, numbers=numbers
+    ) as bound:
+        yield bound
