@@ -106,7 +106,7 @@ def test_what_the_page_shows_is_what_the_api_says_and_its_buttons_do_what_they_s
         attempts(engine)
         in_the_way(engine)
         window.open(found.at.url)
-        until(lambda: "no token" in window.text("#state"), within=10, what="asks for a token")
+        until(lambda: "unknown token" in window.text("#state"), within=10, what="asks for a token")
         assert "slack" not in window.text()
         window.type("#token", "letmein")
         until(lambda: "billing" in window.text("#subscriptions"), within=10, what="subscriptions")

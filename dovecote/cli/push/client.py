@@ -47,9 +47,8 @@ class Api:
             except OSError as error:
                 msg = f"cannot read {token_file}: {error.strerror}"
                 raise BadSettings(msg) from error
-        elif token is None and is_loopback(urlsplit(url).hostname or ""):
-            own = own_token.default_file(os.environ)
-            token = own_token.read(own) if own.exists() else None
+        elif token is None:
+            token = _own(url)
         return cls(url.rstrip("/"), token)
 
     def __call__(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401  # JSON
@@ -80,6 +79,26 @@ class Api:
         except ValueError as error:
             msg = f"{self.url} answers, but not as the API of `dovecote push serve` does"
             raise DovecoteError(msg) from error
+
+
+def _own(url: str) -> str | None:
+    """Return the token that a server of this user on this machine has made, if it is there."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    except ValueError as error:
+        msg = f"--api {url!r} is not a URL such as http://127.0.0.1:8080 ({error})"
+        raise BadSettings(msg) from error
+    file = own_token.default_file(os.environ)
+    if not is_loopback(parts.hostname or "") or not file.exists():
+        return None
+    if own_token.strangers(port, own_token.kernels_tables(), {os.geteuid(), 0}):
+        msg = (
+            f"another user of this machine listens on port {port}, and does not get your token in "
+            f"{file}; give --token-file if that server is the right one"
+        )
+        raise BadSettings(msg)
+    return own_token.read(file)
 
 
 def position(start: str | None, offsets: list[str]) -> object:

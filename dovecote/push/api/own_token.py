@@ -5,7 +5,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from outbox.errors import BadSettings
@@ -13,6 +13,8 @@ from outbox.errors import BadSettings
 _NAME = "push-token"
 _MOST_BYTES = 1_000
 _TOKEN = re.compile(r"[!-~]{16,}")
+# The columns and the state in the kernel's tables of TCP sockets.
+_USER, _LISTENS = 7, "0A"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -80,6 +82,28 @@ def read(file: Path) -> str:
         msg = f"{file} holds no token: remove it, and the next start makes one"
         raise BadSettings(msg)
     return text
+
+
+def strangers(port: int, tables: Iterable[str], users: Collection[int]) -> bool:
+    """
+    Return whether somebody but `users` listens on a port of this machine.
+
+    `tables` are the kernel's, of IPv4 and IPv6. Any user can take the port while push is not
+    running, and would be sent the token.
+    """
+    rows = (line.split() for table in tables for line in table.splitlines()[1:])
+    return any(
+        int(row[1].rpartition(":")[2], 16) == port and int(row[_USER]) not in users
+        for row in rows
+        if len(row) > _USER and row[3] == _LISTENS
+    )
+
+
+def kernels_tables() -> Iterator[str]:
+    """Yield the kernel's tables of TCP sockets, as far as it has any."""
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            yield Path("/proc/net", name).read_text(encoding="ascii")
 
 
 def _make(file: Path) -> None:

@@ -12,10 +12,14 @@ from typer.testing import CliRunner
 
 from dovecote.cli.main import app
 from dovecote.cli.push.client import Api
+from dovecote.push.api import own_token
 from dovecote.push.api.own_token import default_file, made
 from outbox.errors import DovecoteError
 from spark_jobs.query.status import look
 
+TABLE = """
+   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1001        0 1 1 0
+"""
 SECRET = "top-secret-token-of-a-user"  # noqa: S105  # to be kept
 
 
@@ -92,6 +96,10 @@ def test_the_one_of_the_user_goes_to_this_machine_only(
         *("http://localhost@push.example", "http://"),
     ):
         assert Api.of(there, None).token is None
+    monkeypatch.setattr("os.geteuid", lambda: 4_321)
+    monkeypatch.setattr(own_token, "kernels_tables", lambda: [TABLE])
+    with pytest.raises(DovecoteError, match="another user of this machine listens on port 8080"):
+        Api.of("http://127.0.0.1:8080", None)
     monkeypatch.setenv("DOVECOTE_API_TOKEN", SECRET)
     assert Api.of("http://127.0.0.1:8080", None).token == SECRET
 

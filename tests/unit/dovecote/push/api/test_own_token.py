@@ -1,12 +1,13 @@
 """The token that a process makes for itself, and that nobody but its user can read."""
 
 import os
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from dovecote.push.api.own_token import default_file, made, read
+from dovecote.push.api.own_token import default_file, kernels_tables, made, read, strangers
 from outbox.errors import BadSettings
 
 
@@ -61,6 +62,28 @@ def test_where_it_cannot_be_made_the_settings_that_help_are_named(tmp_path: Path
         made(tmp_path / "file" / "push-token")
     with pytest.raises(BadSettings, match="Is a directory"):
         made(tmp_path)
+
+
+TABLE = """\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 1 1 0
+   1: 0100007F:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1001        0 1 1 0
+   2: 0100007F:1F92 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1001        0 1 1 0
+"""
+
+
+def test_a_stranger_on_its_port_is_seen() -> None:
+    me = {1000, 0}
+    assert not strangers(8080, [TABLE], me)
+    assert strangers(8081, [TABLE], me)
+    assert not strangers(8082, [TABLE], me)  # a connection that is no listener
+    assert not strangers(9000, [TABLE], me)
+    assert strangers(8080, ["header\n", TABLE], {1001})
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert not strangers(port, kernels_tables(), {os.geteuid()})
+        if any(f":{port:04X} " in table for table in kernels_tables()):
+            assert strangers(port, kernels_tables(), {os.geteuid() + 1})
 
 
 def test_its_place_is_in_the_state_of_the_user() -> None:
