@@ -183,7 +183,8 @@ def _line(each: dict[str, Any]) -> str:
     counts, delivery = each["counts"], each["delivery"]
     why = each["status"]["reason"] or delivery["trouble"]
     lag = "?" if delivery["lag"] is None else delivery["lag"]
-    url = printed.text(each["endpoint"]["url"])
+    endpoint = each.get("endpoint")  # one that is not valid any more may lack it
+    url = printed.text(str(endpoint.get("url", "?") if isinstance(endpoint, dict) else "?"))
     return (
         f"{each['id']}  {each['status']['state']}  lag {lag}  delivered {counts['delivered']}"
         f"  failed {counts['failed']}  dead {counts['dead']}  {url}"

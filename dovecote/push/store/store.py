@@ -257,7 +257,12 @@ class Store:
         query = "SELECT id, version, spec, state, reason, since, created_at FROM {}.subscriptions "
         return [
             Stored(
-                id_, version, spec, StoredStatus(state=state, reason=reason, since=since), created
+                id_,
+                version,
+                # Whatever is stored has an id, by which it is shown and can be deleted.
+                {**(spec if isinstance(spec, dict) else {}), "id": id_},
+                StoredStatus(state=state, reason=reason, since=since),
+                created,
             )
             for id_, version, spec, state, reason, since, created in self._tables.execute(
                 conn, query + which, *values
