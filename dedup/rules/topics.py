@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
-OURS = ("__", "dovecote.progress.", "dovecote.markers.")
+OURS = ("__", "dovecote.progress.", "dovecote.markers.", "dovecote.skips")
 """Beginnings of the names of Kafka's own topics and of ours: nobody means them by a pattern."""
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dovecote.cli import printed
+from dovecote.cli.consume.skip import ByOption, PlaceArgument, WhyOption, parsed, who
 from dovecote.cli.options import (
     EXAMPLE,
     HERE,
@@ -149,6 +150,33 @@ def replay(
     for topic, partitions in moved["offsets"].items():
         for partition, number in partitions.items():
             typer.echo(f"{topic}/{partition} goes on at {number}")
+
+
+def skip(
+    id_: SubscriptionArgument,
+    place: PlaceArgument,
+    *,
+    why: WhyOption,
+    by: ByOption = None,
+    api: ApiOption = HERE,
+    token_file: TokenOption = None,
+) -> None:
+    """
+    Step over a batch that a subscription cannot read.
+
+    All records of the batch are lost to the subscription's group, and to no other. A record that
+    can be read is never stepped over. The topic `dovecote.skips` keeps what was stepped over, by
+    whom, when and why.
+
+    Example: dovecote push skip slack flights/0/42 --why "a test of the airline"
+    """
+    topic, partition, offset = parsed(place)
+    wanted = {"topic": topic, "partition": partition, "offset": offset, "why": why}
+    note = Api.of(api, token_file)(
+        "POST", f"/subscriptions/{id_}/skip", {**wanted, "by": by or who()}
+    )
+    last = note["until"] - 1
+    typer.echo(f"{topic}/{partition}: offsets {note['first']} to {last} are stepped over")
 
 
 def schema() -> None:

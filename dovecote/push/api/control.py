@@ -8,6 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dedup.rules.unread import Place
+from dedup.unread.probing import Readable, skip
+from dovecote.push.api.answers import Skipped
 from dovecote.push.api.dead import Chosen, DeadLetters
 from dovecote.push.api.positions import Positions
 from dovecote.push.errors import NoSuchSubscription, RequestRefused
@@ -81,6 +84,18 @@ class Control:
             for each in same:
                 stack.enter_context(self._store.unread(each, seconds=_EMPTY_SECONDS))
             return {"offsets": positions.reset(found, to)}
+
+    def skip(self, id_: str, wanted: Skipped) -> dict[str, Any]:
+        """Let a subscription's group step over a batch that cannot be read; return the note."""
+        found = self._store.get(id_).readable()
+        if wanted.topic not in (*found.named([wanted.topic]), found.requeued):
+            msg = f"topic: the subscription does not read {wanted.topic!r}"
+            raise RequestRefused(msg)
+        kafka, place = self._kafka(found), Place(wanted.topic, wanted.partition, wanted.offset)
+        try:
+            return asdict(skip(kafka, found.group_id, place, by=wanted.by, why=wanted.why))
+        except Readable as error:
+            raise RequestRefused(str(error)) from error
 
     def attempts(self, id_: str) -> list[dict[str, Any]]:
         """Return the last attempts of a subscription, newest first."""
