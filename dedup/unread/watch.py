@@ -190,7 +190,7 @@ class Watch:
         if stuck.is_said and now - stuck.logged >= _AGAIN_SECONDS:
             stuck.logged = now
             _log.warning(
-                "%s/%d does not go on at offset %d, for %.0f s by now: %s; %s",
+                "%s/%d does not go on at offset %d (since %.0f s): %s; %s",
                 *place,
                 stuck.at,
                 now - stuck.since,

@@ -132,7 +132,7 @@ class _Fetching:
         self._begun: dict[tuple[str, int], int] = {}
         """Where partitions go on that were stepped over in part."""
         self._moved: set[tuple[str, int]] = set()
-        """Those for which the rest of what the client has returned does not count."""
+        """Partitions for which the rest of what the client has returned does not count."""
         self._heard = time.monotonic()
 
     def run(self) -> dict[Range, Fetched]:

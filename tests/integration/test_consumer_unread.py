@@ -7,7 +7,11 @@ from subprocess import run as call
 
 import pytest
 
+from dedup import Dead
+from dedup.kafka.dead_topic import DeadTopic
+from dedup.retries.letter import Which
 from dovecote.devstack.stack import Stack
+from outbox.errors import DovecoteError
 from tests.support.consuming import Consuming, committed, consuming, event, produce
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.unreadable import LIMITS, damage, produce_bomb
@@ -34,6 +38,10 @@ def skip(folder: Path, place: str, *more: str) -> tuple[int, str]:
 def configured(folder: Path, kafka: str, topic: str, **properties: str) -> None:
     more = "".join(f'"{name}" = "{value}"\n' for name, value in properties.items())
     (folder / "c.toml").write_text(FILE.format(topic=topic, kafka=kafka) + more)
+
+
+def until_committed(kafka: str, topic: str, offset: int) -> None:
+    until(lambda: committed(kafka, topic)[0] == offset, within=20, what=f"{offset} committed")
 
 
 def trouble(run: Consuming) -> str:
@@ -70,7 +78,7 @@ def test_a_batch_that_unpacks_to_too_much_holds_its_partition_and_is_stepped_ove
         run.has_handled(6)
         assert run.of_key("k") == [f"k-{n}" for n in range(5)]
         until(lambda: not run.consumer.health.lacking, within=20, what="no trouble")
-        until(lambda: committed(kafka, name)[0] == 8, within=20, what="all is committed")
+        until_committed(kafka, name, 8)
         assert run.count("stepped_over_total", topic=name) == 3
         assert run.count("stuck", topic=name) == 0
         assert '"ann" decided' in caplog.text
@@ -99,8 +107,31 @@ def test_a_batch_with_a_wrong_checksum_is_not_handled_and_nothing_after_it_is_lo
         assert status == 0, said
         run.has_handled(9)
         assert run.of_key("k") == [f"k-{n}" for n in (0, 1, 2, *range(6, 12))]
-        until(lambda: committed(kafka, name)[0] == 12, within=20, what="all is committed")
+        until_committed(kafka, name, 12)
         assert run.count("stepped_over_total", topic=name) == 3
+
+
+def test_a_batch_in_a_dead_letter_topic_is_named_and_stepped_over(
+    stack: Servers, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name, dead, kafka = topic(), topic(), stack.kafka.bootstrap
+    more = f'\n[retries]\ndead_letter_topic = "{dead}"\n'
+    configured(tmp_path, kafka, name, **LIMITS)
+    with (tmp_path / "c.toml").open("a") as file:
+        file.write(more)
+    opened = DeadTopic({"bootstrap.servers": kafka, **LIMITS}, dead)
+    retries = {"dead_letter_topic": dead, "max_attempts": 1}
+    for number in range(2):
+        produce(kafka, event(name, "k", number))
+        with consuming(kafka, name, lambda _: Dead("no"), retries=retries):
+            until_committed(kafka, name, number + 1)
+        produce_bomb(kafka, dead, records=2)
+    with pytest.raises(DovecoteError, match=f"skip {dead}/0/1`"):
+        opened.letters(Which())
+    for place in (f"{dead}/0/1", f"{dead}/0/4"):
+        status, said = skip(tmp_path, place)
+        assert status == 0, said
+    assert [letter.id for letter in opened.letters(Which())] == ["k-0", "k-1"]
 
 
 def test_an_answer_that_is_too_large_for_the_client_is_said(

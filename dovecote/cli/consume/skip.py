@@ -8,6 +8,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from dedup.kafka.dead_topic import GROUP as DEAD
 from dedup.rules import topics as of_topics
 from dedup.rules.unread import Place, SkipNote, place_of
 from dedup.settings.dead import PREFIX, DeadSettings
@@ -49,22 +50,35 @@ def skip(
     Step over a batch that the consumers of a group cannot read.
 
     The consumers may run meanwhile. All records of the batch are lost to the group, and to no
-    other. A record that can be read is never stepped over. The topic `dovecote.skips` keeps what
-    was stepped over, by whom, when and why.
+    other. A record that can be read is never stepped over. The batch may also lie in the
+    dead-letter topic, which `dovecote consume dead` cannot read then. The topic `dovecote.skips`
+    keeps what was stepped over, by whom, when and why.
 
     Example: dovecote consume skip orders/0/42 --why "a test of the shop" --config consume.toml
     """
     found = parsed(place)
     settings = load(DeadSettings, config, prefix=PREFIX, environ=os.environ)
+    note = noted(settings.kafka, _group(settings, found.topic), found, by=by or who(), why=why)
+    say(note, as_json=as_json)
+
+
+def _group(settings: DeadSettings, topic: str) -> str:
+    """
+    Return the group that reads a topic, as the settings say.
+
+    Raises:
+        BadSettings: none does.
+    """
+    if topic in {settings.retries.dead_letter_topic, settings.output.get("dead_letter_topic")}:
+        return DEAD
     if settings.group is None:
         msg = "the settings name no group: give --config with the file of the consumer"
         raise BadSettings(msg)
-    read = [*of_topics.matched(settings.topics, [found.topic]), *settings.retries.retry_topics()]
-    if found.topic not in read:
-        msg = f"group {settings.group!r} does not read topic {found.topic!r}, as its settings say"
+    read = [*of_topics.matched(settings.topics, [topic]), *settings.retries.retry_topics()]
+    if topic not in read:
+        msg = f"group {settings.group!r} does not read topic {topic!r}, as its settings say"
         raise BadSettings(msg)
-    note = noted(settings.kafka, settings.group, found, by=by or who(), why=why)
-    say(note, as_json=as_json)
+    return settings.group
 
 
 def parsed(place: str) -> Place:

@@ -101,7 +101,7 @@ class Skipped(Model):
 
 
 class SteppedOver(BaseModel):
-    """What is stepped over, and the note that is kept of it."""
+    """The note that is kept of offsets that are stepped over."""
 
     group: str
     topic: str

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dedup.kafka.dead_topic import GROUP as DEAD
 from dedup.rules.unread import Place
 from dedup.unread.probing import Readable, skip
 from dovecote.push.api.answers import Skipped
@@ -88,12 +89,14 @@ class Control:
     def skip(self, id_: str, wanted: Skipped) -> dict[str, Any]:
         """Let a subscription's group step over a batch that cannot be read; return the note."""
         found = self._store.get(id_).readable()
-        if wanted.topic not in (*found.named([wanted.topic]), found.requeued):
+        group = DEAD if wanted.topic == found.dead_letters else found.group_id
+        read = (*found.named([wanted.topic]), found.requeued, found.dead_letters)
+        if wanted.topic not in read:
             msg = f"topic: the subscription does not read {wanted.topic!r}"
             raise RequestRefused(msg)
         kafka, place = self._kafka(found), Place(wanted.topic, wanted.partition, wanted.offset)
         try:
-            return asdict(skip(kafka, found.group_id, place, by=wanted.by, why=wanted.why))
+            return asdict(skip(kafka, group, place, by=wanted.by, why=wanted.why))
         except Readable as error:
             raise RequestRefused(str(error)) from error
 

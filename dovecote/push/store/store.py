@@ -259,7 +259,7 @@ class Store:
             Stored(
                 id_,
                 version,
-                # Whatever is stored has an id, by which it is shown and can be deleted.
+                # Each has an id, by which it is shown and can be deleted.
                 {**(spec if isinstance(spec, dict) else {}), "id": id_},
                 StoredStatus(state=state, reason=reason, since=since),
                 created,

@@ -14,7 +14,6 @@ from dedup.rules.lanes.assigned import Assigned, assigned
 from dedup.rules.lanes.lanes import Lanes
 from dedup.rules.lanes.offsets import Offsets
 from dedup.rules.unread import SkipNote
-from dedup.unread import watch as module
 from dedup.unread.watch import Watch
 from outbox.errors import DovecoteError
 
@@ -38,7 +37,7 @@ class Watched:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_000.0
-        monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr("dedup.unread.watch.time.monotonic", lambda: self.now)
         lanes: Lanes[Any] = Lanes("apart")
         self.found = assigned(
             lanes.begin(*PLACE),
@@ -78,7 +77,7 @@ def test_an_error_of_a_record_blocks_its_partition_until_it_is_read_again(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    waits = []
+    waits: list[float] = []
     for _ in range(8):
         watched.watch.failed(PLACE, 42, BROKEN)
         assert watched.found.blocked
@@ -103,7 +102,12 @@ def test_a_note_that_covers_the_offset_is_followed_and_another_is_not(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     def note(first: int, until: int, **other: Any) -> SkipNote:
-        given = {"group": "g", "topic": "orders", "partition": 0, "topic_id": None} | other
+        given: dict[str, Any] = {
+            "group": "g",
+            "topic": "orders",
+            "partition": 0,
+            "topic_id": None,
+        } | other
         return SkipNote(
             first=first, until=until, error="broken", by="ann", at="now", why="agreed", **given
         )
