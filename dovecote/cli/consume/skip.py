@@ -22,8 +22,8 @@ from outbox.errors import BadSettings
 PlaceArgument: TypeAlias = Annotated[
     str,
     typer.Argument(
-        metavar="TOPIC/PARTITION/OFFSET",
-        help="The place that cannot be read, as the log and the trouble name it.",
+        metavar="PLACE",
+        help="Topic, partition and offset that cannot be read, such as orders/0/42.",
         show_default=False,
     ),
 ]
