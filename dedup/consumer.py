@@ -43,7 +43,7 @@ from dedup.serving.tasks import Loop
 from dedup.serving.within import within
 from dedup.settings.consumer import ConsumerSettings
 from dedup.settings.properties import check_properties
-from dedup.unread.notes import notes_of
+from dedup.unread.probing import noted
 from dedup.unread.watch import Watch
 from dedup.workers import workers_for
 from outbox.errors import BadSettings, DovecoteError
@@ -209,7 +209,7 @@ class Consumer:
         self._watch = watch = Watch(
             partitions.assigned,
             read_from=assignment.read_from,
-            notes=partial(notes_of, settings.kafka, settings.group),
+            noted=partial(noted, settings.kafka, settings.group),
             threads=threads,
             metrics=self.metrics,
             stall_after=settings.stall_after.total_seconds(),

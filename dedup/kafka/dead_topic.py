@@ -27,9 +27,8 @@ from dedup.retries.letter import (
     require_whole,
     standing,
 )
-from dedup.rules.unread import Place, covering
-from dedup.unread.notes import notes_of
-from dedup.unread.probing import CHECKED, OF_RECORD
+from dedup.rules.unread import Place
+from dedup.unread.probing import CHECKED, OF_RECORD, noted
 from outbox.envelope import RESOLVES, Record
 from outbox.errors import BadSettings, DovecoteError, InvalidEvent
 from outbox.kafka import headers_of, require_answers
@@ -272,7 +271,7 @@ class DeadTopic:
                 return set()
             raise KafkaException(error)
         place = Place(self._topic, message.partition(), message.offset())
-        note = covering(notes_of(self._kafka, GROUP), place)
+        note = noted(self._kafka, GROUP, {place: None}).get(place)
         if note is None:
             msg = (
                 f"topic {self._topic!r} cannot be read at {place}: {error.str()}; step over it "

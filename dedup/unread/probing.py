@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from confluent_kafka import (
@@ -14,8 +15,15 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from dedup.rules.unread import MOST_TRIED, Place, SkipNote, Unread, end_of_unread
-from dedup.unread.notes import keep
+from dedup.rules.unread import (
+    MOST_TRIED,
+    Place,
+    SkipNote,
+    Unread,
+    covering,
+    end_of_unread,
+)
+from dedup.unread.notes import keep, notes_of
 from outbox.errors import DovecoteError
 from outbox.kafka import kafka_logger, topic_id
 from outbox.secrets import fresh_all
@@ -71,6 +79,30 @@ def skip(kafka: Mapping[str, str], group: str, place: Place, *, by: str, why: st
     )
     keep(kafka, note)
     return note
+
+
+def noted(
+    kafka: Mapping[str, str], group: str, places: Mapping[Place, str | None]
+) -> dict[Place, SkipNote]:
+    """
+    Return the note of a group for each place that has one and cannot be read.
+
+    `places` says of each the id of its topic, if that is known. A note names a place, and does not
+    decide where a batch ends: `until` is what we find there ourselves.
+
+    Raises:
+        DovecoteError: Kafka does not answer, or the notes cannot be read.
+    """
+    notes, found = notes_of(kafka, group), dict[Place, SkipNote]()
+    for place, id_ in places.items():
+        if (note := covering(notes, place, id_)) is not None:
+            try:
+                _, first, until = unread(kafka, place)
+            except Readable as error:
+                _log.debug("a note is not followed: %s", error)
+            else:
+                found[place] = replace(note, first=first, until=until)
+    return found
 
 
 def unread(kafka: Mapping[str, str], place: Place) -> tuple[str, int, int]:

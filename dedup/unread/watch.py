@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from dedup.metrics import Metrics
 from dedup.retries.aside import Partition
 from dedup.rules.lanes.assigned import Assigned
-from dedup.rules.unread import Place, SkipNote, covering
+from dedup.rules.unread import Place, SkipNote
 from dedup.unread.notes import told
 from dedup.unread.probing import OF_RECORD
 from outbox.errors import DovecoteError
@@ -55,8 +55,9 @@ class Watch:
     place. Meanwhile nothing of it is taken, because the client may go on after the record, or
     anywhere: with a wrong checksum it takes the middle of a batch for the beginning of one.
 
-    `read_from` lets the client read partitions from other offsets. `notes` returns what operators
-    have noted, and may take its time: one of `threads` calls it, while a partition is stuck.
+    `read_from` lets the client read partitions from other offsets. `noted` returns the notes of
+    operators for places that cannot be read, and may take its time: one of `threads` calls it,
+    while a partition is stuck.
     """
 
     def __init__(
@@ -64,17 +65,17 @@ class Watch:
         assigned: Mapping[Partition, Assigned],
         *,
         read_from: Callable[[Mapping[Partition, int]], None],
-        notes: Callable[[], list[SkipNote]],
+        noted: Callable[[Mapping[Place, str | None]], Mapping[Place, SkipNote]],
         threads: Executor,
         metrics: Metrics,
         stall_after: float,
     ) -> None:
-        self._assigned, self._read_from, self._notes = assigned, read_from, notes
+        self._assigned, self._read_from, self._noted = assigned, read_from, noted
         self._threads, self._metrics, self._stall_after = threads, metrics, stall_after
         self._stuck: dict[Partition, _Stuck] = {}
         self._standing: dict[Partition, tuple[Assigned, int | None, float]] = {}
-        self._known: list[SkipNote] = []
-        self._looking: Future[list[SkipNote]] | None = None
+        self._known: Mapping[Place, SkipNote] = {}
+        self._looking: Future[Mapping[Place, SkipNote]] | None = None
         self._looked = -_LOOK_SECONDS
         self._no_notes = ""
         self._broker: tuple[str, float] | None = None
@@ -112,7 +113,7 @@ class Watch:
         noted = {
             place: note
             for place, each in self._stuck.items()
-            if each.is_said and (note := self._note(place, each)) is not None
+            if (note := self._known.get(Place(*place, each.at))) is not None
         }
         due = {
             place: each.at
@@ -130,6 +131,7 @@ class Watch:
             self._assigned[place].blocked = False
         for place, note in noted.items():
             self._step_over(place, note)
+        self._known = {}
 
     def observe(self, ends: Mapping[Partition, int]) -> None:
         """Notice which partitions go on, and which do not; `ends` are those of their logs."""
@@ -207,12 +209,14 @@ class Watch:
             except DovecoteError as error:
                 self._no_notes = str(error)
             self._looking = None
-        if now - self._looked >= _LOOK_SECONDS:
+        places = {
+            Place(*place, each.at): each.assigned.offsets.topic_id
+            for place, each in self._stuck.items()
+            if each.is_said
+        }
+        if places and now - self._looked >= _LOOK_SECONDS:
             self._looked = now
-            self._looking = self._threads.submit(self._notes)
-
-    def _note(self, place: Partition, stuck: _Stuck) -> SkipNote | None:
-        return covering(self._known, Place(*place, stuck.at), stuck.assigned.offsets.topic_id)
+            self._looking = self._threads.submit(self._noted, places)
 
     def _step_over(self, place: Partition, note: SkipNote) -> None:
         found = self._assigned[place]

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
 
-from dedup.rules.unread import Place, covering
-from dedup.unread.notes import notes_of, told
-from dedup.unread.probing import CHECKED, OF_RECORD, unread
+from dedup.rules.unread import Place
+from dedup.unread.notes import told
+from dedup.unread.probing import CHECKED, OF_RECORD, noted, unread
 from outbox.errors import DovecoteError
 from outbox.kafka import kafka_logger
 from spark_jobs.errors import KafkaUnavailable, SourceChanged
@@ -264,7 +264,7 @@ class _Fetching:
                         until - 1,
                     )
                     return until
-            note = covering(notes_of(kafka, self._config.group), place)
+            note = noted(kafka, self._config.group, {place: None}).get(place)
         except DovecoteError as error:
             raise KafkaUnavailable(str(error)) from error
         if note is None:

@@ -10,6 +10,8 @@ import pytest
 from dedup import Dead
 from dedup.kafka.dead_topic import DeadTopic
 from dedup.retries.letter import Which
+from dedup.rules.unread import SkipNote
+from dedup.unread.notes import keep
 from dovecote.devstack.stack import Stack
 from outbox.errors import DovecoteError
 from tests.support.consuming import Consuming, committed, consuming, event, produce
@@ -86,6 +88,32 @@ def test_a_batch_that_unpacks_to_too_much_holds_its_partition_and_is_stepped_ove
     with consuming(kafka, name, kafka=LIMITS, group=f"{name}-other") as run:
         trouble(run)
         assert run.of_key("k") == [f"k-{n}" for n in range(3)]
+
+
+def test_a_note_that_covers_too_much_costs_nothing_that_can_be_read(
+    stack: Servers, topic: MakeTopic
+) -> None:
+    name, kafka = topic(), stack.kafka.bootstrap
+    forged = SkipNote(
+        group=name,
+        topic=name,
+        partition=0,
+        first=0,
+        until=1_000_000,
+        topic_id=None,
+        error="none",
+        by="somebody",
+        at="2099-01-01T00:00:00+00:00",
+        why="forged",
+    )
+    keep({"bootstrap.servers": kafka}, forged)
+    produce(kafka, *(event(name, "k", n) for n in range(3)))
+    produce_bomb(kafka, name, records=3)
+    produce(kafka, *(event(name, "k", n) for n in range(3, 5)))
+    with consuming(kafka, name, kafka=LIMITS) as run:
+        run.has_handled(5)
+        assert run.of_key("k") == [f"k-{n}" for n in range(5)]
+        assert run.count("stepped_over_total", topic=name) == 3
 
 
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])

@@ -13,7 +13,7 @@ from dedup.retries.aside import Partition
 from dedup.rules.lanes.assigned import Assigned, assigned
 from dedup.rules.lanes.lanes import Lanes
 from dedup.rules.lanes.offsets import Offsets
-from dedup.rules.unread import SkipNote
+from dedup.rules.unread import Place, SkipNote, covering
 from dedup.unread.watch import Watch
 from outbox.errors import DovecoteError
 
@@ -52,16 +52,17 @@ class Watched:
         self.watch = Watch(
             self.assigned,
             read_from=self.moved.append,
-            notes=self._notes,
+            noted=self._noted,
             threads=AtOnce(),
             metrics=self.metrics,
             stall_after=60,
         )
 
-    def _notes(self) -> list[SkipNote]:
+    def _noted(self, places: Mapping[Place, str | None]) -> Mapping[Place, SkipNote]:
         if self.no_notes:
             raise DovecoteError(self.no_notes)
-        return self.notes
+        found = {place: covering(self.notes, place, id_) for place, id_ in places.items()}
+        return {place: note for place, note in found.items() if note is not None}
 
     def go_on(self, seconds: float) -> None:
         self.now += seconds

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from dedup.rules.unread import Place, SkipNote
+from dedup.rules.unread import Place, SkipNote, covering
 from spark_jobs.errors import KafkaUnavailable
 from spark_jobs.source import fetching
 from spark_jobs.source.config import SourceConfig
@@ -83,7 +83,13 @@ def _fetched(monkeypatch: pytest.MonkeyPatch, broken: int, *skip: str, **how: An
     }
     notes = given.pop("notes", [])
     monkeypatch.setattr(fetching, "_made", lambda *_, **__: _Consumer(broken, **given))
-    monkeypatch.setattr(fetching, "notes_of", lambda *_: notes)
+    monkeypatch.setattr(
+        fetching,
+        "noted",
+        lambda _, __, places: {
+            place: note for place in places if (note := covering(notes, place)) is not None
+        },
+    )
     probed = lambda _, place: ("broken", min(broken, place.offset), given["until"])  # noqa: E731  # one line
     monkeypatch.setattr(fetching, "unread", probed)
     fetching.forget()
