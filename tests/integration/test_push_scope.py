@@ -112,6 +112,12 @@ def body(method: str, path: str, id_: str) -> object:
         ("POST", "/subscriptions"): described(id_),
         ("PUT", "/subscriptions/{id}"): described(id_),
         ("POST", "/subscriptions/{id}/replay"): {"start": "latest"},
+        ("POST", "/subscriptions/{id}/skip"): {
+            "topic": TOPIC,
+            "partition": 0,
+            "offset": 0,
+            "why": "a test",
+        },
         ("POST", "/subscriptions/{id}/dead/requeue"): {"all": True},
         ("POST", "/subscriptions/{id}/dead/drop"): {"all": True},
         ("POST", "/broker/subscription"): {"id": name, "group": {"id": group}, **original},
@@ -130,7 +136,9 @@ def expected(token: str | None, route: tuple[str, str], id_: str) -> set[int]:
     sees = is_operator or seen == "all" or id_ != FOREIGN
     if "{id}" in route[1] or route[1] == "/broker/unsubscribe":
         is_there = sees and id_ != MISSING and "{event}" not in route[1]
-        return {200} if is_there else {404}
+        # The topic has nothing that could be stepped over.
+        there = 422 if route[1].endswith("/skip") else 200
+        return {there} if is_there else {404}
     if need == "write":
         return {200, 201, 409} if sees else {403}
     return {200}

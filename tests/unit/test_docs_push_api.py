@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from dovecote.cli.main import app
 from dovecote.process.settings import load
+from dovecote.push.api.answers import Skipped
 from dovecote.push.api.dead import Chosen
 from dovecote.push.rules.sending.original import OriginalSubscription
 from dovecote.push.rules.subscription.subscription import Subscription, problems, subscription
@@ -58,6 +59,8 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str, Any]]]
             answer: Any = {"id": "slack", "status": {"state": "active"}}
             if self.path.endswith("/replay"):
                 answer = {"offsets": {"flights": {"0": 120}}}
+            elif self.path.endswith("/skip"):
+                answer = {"first": 42, "until": 43}
             elif self.path.endswith(("/dead/requeue", "/dead/drop")):
                 answer = [LETTER]
             elif "/dead/" in self.path:
@@ -200,4 +203,5 @@ def test_what_curl_sends_is_what_the_api_takes() -> None:
     lines = [each.line for each in commands(PUSH) if each.line.startswith("curl")]
     assert lines
     for line in lines:
-        Chosen.model_validate(json.loads(shlex.split(line)[-1]))
+        body = Skipped if "/skip " in line else Chosen
+        body.model_validate(json.loads(shlex.split(line)[-1]))

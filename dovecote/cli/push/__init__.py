@@ -15,6 +15,7 @@ class _Commands(Lazy):
         "delete": "subscriptions:delete",
         "replay": "subscriptions:replay",
         "dead": "dead:dead",
+        "skip": "subscriptions:skip",
         "audit": "audit:audit",
         "schema": "subscriptions:schema",
         "key": "credentials:key",

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AwareDatetime, BaseModel, Field
 
 from dovecote.push.rules.sending.ports import Circuit, Outcome
-from dovecote.push.rules.subscription.fields import Model
+from dovecote.push.rules.subscription.fields import Model, Partition, Topic
 from dovecote.push.rules.subscription.sections import Position
 from dovecote.push.rules.subscription.subscription import Subscription
 
@@ -88,6 +88,34 @@ class Attempt(BaseModel):
     status: int | None
     outcome: Outcome
     detail: str
+
+
+class Skipped(Model):
+    """A place that cannot be read; the group steps over the batch that lies there."""
+
+    topic: Topic
+    partition: Partition
+    offset: Annotated[int, Field(ge=0)]
+    by: Annotated[str, Field(min_length=1, max_length=200)] = "unknown"
+    """The person that decides."""
+    why: Annotated[str, Field(min_length=1, max_length=1_000)]
+    """Why the records may be lost."""
+
+
+class SteppedOver(BaseModel):
+    """The note that is kept of offsets that are stepped over."""
+
+    group: str
+    topic: str
+    partition: int
+    first: int
+    until: int
+    """The offset at which the group goes on."""
+    topic_id: str | None
+    error: str
+    by: str
+    at: AwareDatetime
+    why: str
 
 
 class Letter(BaseModel):

@@ -145,6 +145,13 @@ def _changes(control: Control) -> APIRouter:
         """Continue from another position: a time, offsets, the beginning or the end."""
         return JSONResponse(control.replay(caller, id, body.start))
 
+    @routes.post(
+        "/subscriptions/{id}/skip", response_model=answers.SteppedOver, responses=errors(404)
+    )
+    def skip(caller: Called, id: Id, body: answers.Skipped) -> JSONResponse:  # noqa: A002
+        """Step over a batch that cannot be read; what can be read is never stepped over."""
+        return JSONResponse(control.skip(caller, id, body))
+
     @routes.get(
         "/subscriptions/{id}/attempts",
         response_model=list[answers.Attempt],

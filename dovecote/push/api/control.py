@@ -8,6 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dedup.kafka.dead_topic import GROUP as DEAD
+from dedup.rules.unread import Place
+from dedup.unread.probing import Readable, skip
+from dovecote.push.api.answers import Skipped
 from dovecote.push.api.caller import Caller, Owners
 from dovecote.push.api.dead import Chosen, DeadLetters
 from dovecote.push.api.positions import Positions
@@ -125,6 +129,25 @@ class Control:
             for each in same:
                 stack.enter_context(self._store.unread(each, seconds=_EMPTY_SECONDS))
             return {"offsets": positions.reset(found, to)}
+
+    def skip(self, caller: Caller, id_: str, wanted: Skipped) -> dict[str, Any]:
+        """Let a subscription's group step over a batch that cannot be read; return the note."""
+        caller.detail = wanted.model_dump_json()
+        found = self._seen(caller, id_).readable()
+        group = DEAD if wanted.topic == found.dead_letters else found.group_id
+        read = (*found.named([wanted.topic]), found.requeued, found.dead_letters)
+        if wanted.topic not in read:
+            msg = f"topic: the subscription does not read {wanted.topic!r}"
+            raise RequestRefused(msg)
+        kafka, place = (
+            self._kafka(caller, found),
+            Place(wanted.topic, wanted.partition, wanted.offset),
+        )
+        by = f"{wanted.by} (token {caller.scope.name})"  # the caller may claim any other name
+        try:
+            return asdict(skip(kafka, group, place, by=by, why=wanted.why))
+        except Readable as error:
+            raise RequestRefused(str(error)) from error
 
     def attempts(self, caller: Caller, id_: str) -> list[dict[str, Any]]:
         """Return the last attempts of a subscription, newest first."""

@@ -279,7 +279,8 @@ class Store:
             Stored(
                 id_,
                 version,
-                spec,
+                # Each has an id, by which it is shown and can be deleted.
+                {**(spec if isinstance(spec, dict) else {}), "id": id_},
                 StoredStatus(state=state, reason=reason, since=since),
                 created,
                 owner,

@@ -33,6 +33,7 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     ("POST", "/subscriptions/{id}/pause"): "operate",
     ("POST", "/subscriptions/{id}/resume"): "operate",
     ("POST", "/subscriptions/{id}/replay"): "operate",
+    ("POST", "/subscriptions/{id}/skip"): "operate",
     ("POST", "/subscriptions/{id}/dead/requeue"): "operate",
     ("POST", "/subscriptions/{id}/dead/drop"): "operate",
     ("GET", "/audit"): "operate",

@@ -106,7 +106,7 @@ class Subscription(Model):
         try:
             of_topics.matcher(f"^{self.pattern}")  # alone: in brackets, `a)|(b` would be valid
         except ValueError as error:
-            msg = f"pattern is not a regular expression: {error}"
+            msg = f"pattern is no regular expression that can be taken: {error}"
             raise ValueError(msg) from None
         if self.pattern.startswith("^") and not _ANCHORED_ALIKE.fullmatch(self.pattern):
             msg = (
