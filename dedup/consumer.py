@@ -8,6 +8,7 @@ import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer as KafkaConsumer
@@ -42,6 +43,8 @@ from dedup.serving.tasks import Loop
 from dedup.serving.within import within
 from dedup.settings.consumer import ConsumerSettings
 from dedup.settings.properties import check_properties
+from dedup.unread.probing import noted
+from dedup.unread.watch import Watch
 from dedup.workers import workers_for
 from outbox.errors import BadSettings, DovecoteError
 from outbox.kafka import kafka_logger
@@ -107,6 +110,7 @@ class Consumer:
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self._commits: Commits | None = None
+        self._watch: Watch | None = None
 
     def stop(self) -> None:
         """Make `run` end; from any thread and from signal handlers."""
@@ -202,12 +206,21 @@ class Consumer:
         self._subscribing = subscribing = Subscribing(
             client, settings, assignment, starts, own=retry_topics
         )
+        self._watch = watch = Watch(
+            partitions.assigned,
+            read_from=assignment.read_from,
+            noted=partial(noted, settings.kafka, settings.group),
+            threads=threads,
+            metrics=self.metrics,
+            stall_after=settings.stall_after.total_seconds(),
+        )
         polling = Polling(
             client,
             partitions,
             assignment,
             membership,
             subscribing=subscribing,
+            watch=watch,
             retry_topics=retry_topics,
             health=self.health,
         )
@@ -262,6 +275,8 @@ class Consumer:
     def _error(self, error: KafkaError) -> None:
         # The client logs it as well; while a server is away, many times a second.
         _client_log.debug("%s", error.str())
+        if error.code() == KafkaError._BAD_MSG and self._watch is not None:  # noqa: SLF001  # the client's name for it
+            self._watch.broker_failed(error.str())
         given = self._settings.kafka
         if error.code() == KafkaError._AUTHENTICATION and _PASSWORD in given:  # noqa: SLF001  # the name librdkafka gives it
             # The secret may have been replaced since this client was made; the client lives on.

@@ -30,6 +30,18 @@ class Metrics:
             "expired_total", "Offsets that a topic had deleted before they were read.", "topic"
         )
         self.expired_in_all = 0
+        self._stepped_over = self._counter(
+            "stepped_over_total",
+            "Offsets that could not be read and were stepped over, as an operator noted.",
+            "topic",
+        )
+        self._stuck = self._gauge(
+            "stuck",
+            "1 for a partition that does not go on, because its next record cannot be read.",
+            "topic",
+            "partition",
+        )
+        self.stuck_partitions = frozenset[tuple[str, int]]()
         self._held = self._counter("holds_total", "Times a record held its key to be tried again.")
         self._commits = self._counter(
             "commits_total",
@@ -107,6 +119,18 @@ class Metrics:
     def expired(self, topic: str, offsets: int) -> None:
         self._expired.labels(self._group, topic).inc(offsets)
         self.expired_in_all += offsets
+
+    def stepped_over(self, topic: str, offsets: int) -> None:
+        self._stepped_over.labels(self._group, topic).inc(offsets)
+
+    def stuck(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Set which partitions do not go on."""
+        found = frozenset(partitions)
+        for topic, partition in found - self.stuck_partitions:
+            self._stuck.labels(self._group, topic, str(partition)).set(1)
+        for topic, partition in self.stuck_partitions - found:
+            self._stuck.remove(self._group, topic, str(partition))
+        self.stuck_partitions = found
 
     def committed(self, outcome: str) -> None:
         self._commits.labels(self._group, outcome).inc()

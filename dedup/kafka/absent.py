@@ -33,6 +33,10 @@ class Absent:
         """Topics to ask for, and why they cannot be read; empty: no answer yet."""
         self._asked = 0.0
 
+    def is_of_topic(self, error: KafkaError) -> bool:
+        """Return whether an error is of a whole topic, which is asked for until it is there."""
+        return error.code() in _CANNOT_BE_READ
+
     def noticed(self, error: KafkaError, topic: str | None) -> None:
         """Take an error that the client returned in place of a record of `topic`."""
         if topic and error.code() in _CANNOT_BE_READ:

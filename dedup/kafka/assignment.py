@@ -180,6 +180,19 @@ class Assignment:
         self._threads.submit(self._make_ready, [new])
         return self._assigned[topic, partition]
 
+    def read_from(self, places: Mapping[Partition, int]) -> None:
+        """
+        Let the client read partitions from other offsets.
+
+        Raises:
+            KafkaException: the assignment is changing; ask again.
+        """
+        starting = [TopicPartition(*place, offset) for place, offset in places.items()]
+        rest = [_standing(each) for place, each in self._assigned.items() if place not in places]
+        self._starts.read_from(starting, rest)
+        for place in places:
+            self._assigned[place].paused = False
+
     def cannot_read(self, topic: str, partition: int) -> None:
         """Take note that the log has nothing at the offset at which a partition stands."""
         self._unreadable.add((topic, partition))
@@ -207,13 +220,10 @@ class Assignment:
             place: onward(self._assigned[place].offsets.next, *log)
             for place, log in bounds.items()
         }
-        starting = [TopicPartition(*place, each.offset) for place, each in found.items()]
-        rest = [_standing(each) for place, each in self._assigned.items() if place not in found]
-        self._starts.read_from(starting, rest)
+        self.read_from({place: each.offset for place, each in found.items()})
         self._unreadable.clear()
         for place, each in found.items():
             assigned_ = self._assigned[place]
-            assigned_.paused = False
             if each.is_other:
                 self.begin_anew(assigned_)
             if each.expired:

@@ -27,10 +27,15 @@ from dedup.retries.letter import (
     require_whole,
     standing,
 )
+from dedup.rules.unread import Place
+from dedup.unread.probing import CHECKED, OF_RECORD, noted
 from outbox.envelope import RESOLVES, Record
 from outbox.errors import BadSettings, DovecoteError, InvalidEvent
 from outbox.kafka import first_error, headers_of
 from outbox.secrets import fresh_all
+
+GROUP = "dovecote-dead"
+"""Names those who read dead-letter topics; nothing is committed with it."""
 
 _SECONDS = 30.0
 _CHUNK = 500
@@ -235,10 +240,13 @@ class DeadTopic:
         deadline, ended = time.monotonic() + _SECONDS, False
         while open_:
             messages = consumer.consume(_CHUNK, _POLL_SECONDS)
+            moved: set[int] = set()
             if time.monotonic() > deadline and not messages:
                 raise self._silent(ended=ended)
             for message in messages:
                 error, deadline = message.error(), time.monotonic() + _SECONDS
+                if message.partition() in moved:
+                    continue
                 if error is None:
                     record = _record(message)
                     if nonce is not None and (RESOLVES, nonce) in record.headers:
@@ -249,8 +257,31 @@ class DeadTopic:
                         open_.discard(message.partition())
                     else:
                         deadline, ended = time.monotonic() + _PATIENCE_SECONDS, True
-                elif not error.retriable():
-                    raise KafkaException(error)
+                else:
+                    moved |= self._step_over(consumer, message, error)
+
+    def _step_over(self, consumer: Consumer, message: Any, error: KafkaError) -> set[int]:  # noqa: ANN401  # confluent-kafka has no types of its own
+        """
+        Go on after a batch that cannot be read, if a note says so; return its partition, if any.
+
+        Raises:
+            DovecoteError: no note does.
+            KafkaException: the error is another one, and does not pass by itself.
+        """
+        if error.code() not in OF_RECORD or message.topic() != self._topic:
+            if error.retriable():
+                return set()
+            raise KafkaException(error)
+        place = Place(self._topic, message.partition(), message.offset())
+        note = noted(self._kafka, GROUP, {place: None}).get(place)
+        if note is None:
+            msg = (
+                f"topic {self._topic!r} cannot be read at {place}: {error.str()}; step over it "
+                f"with `skip {place}`, a command of `dovecote consume` and of `dovecote push`"
+            )
+            raise DovecoteError(msg)
+        consumer.seek(TopicPartition(self._topic, place.partition, note.until))
+        return {place.partition}
 
     def _silent(self, *, ended: bool) -> Exception:
         if ended:
@@ -287,8 +318,9 @@ class DeadTopic:
     def _consumer(self) -> Iterator[Consumer]:
         consumer = Consumer(
             {
+                **CHECKED,
                 **fresh_all(self._kafka),
-                "group.id": "dovecote-dead",  # required by the client, but not used
+                "group.id": GROUP,
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
                 "enable.auto.commit": False,

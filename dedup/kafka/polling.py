@@ -15,12 +15,14 @@ from dedup.kafka.fatal import reason_to_end
 from dedup.kafka.membership import Membership
 from dedup.kafka.partitions import Partitions
 from dedup.kafka.subscribing import Subscribing
+from dedup.retries.aside import Partition
 from dedup.retries.storm import Amplification
 from dedup.rules.history import believed
 from dedup.rules.lanes.assigned import Assigned
 from dedup.rules.lanes.pace import Pace
 from dedup.rules.lanes.pressure import Limits, Pressure
 from dedup.rules.record import Record
+from dedup.unread.watch import Watch
 from dovecote.process.rarely import Rarely
 from outbox.envelope import DELIVERY, Pair
 from outbox.kafka import headers_of
@@ -51,13 +53,14 @@ class Polling:
         membership: Membership,
         *,
         subscribing: Subscribing,
+        watch: Watch,
         retry_topics: Collection[str],
         health: Health,
     ) -> None:
         settings = partitions.settings
         self._client, self._partitions, self._assigned = client, partitions, partitions.assigned
         self._assignment, self._membership = assignment, membership
-        self._subscribing = subscribing
+        self._subscribing, self._watch = subscribing, watch
         self._handover, self._workers = partitions.handover, partitions.workers
         self._metrics, self._health = partitions.metrics, health
         self._batch_size = settings.batch_size
@@ -93,6 +96,7 @@ class Polling:
         self._membership.beat(self._assigned.values())
         touched = self._sort(messages) if messages else ()
         self._assignment.go_on()
+        self._watch.go_on()
         self._assignment.open()
         ready, _ = self._handover.release()
         if touched:
@@ -143,10 +147,13 @@ class Polling:
             error = message.error()
             if error is not None:
                 self._noticed(error, message)
+                topic, partition = "", -1  # it may be blocked now
                 continue
             if message.partition() != partition or message.topic() != topic:
                 topic, partition = message.topic(), message.partition()
                 found = partitions.get((topic, partition))
+                if found is not None and found.blocked:
+                    found = None  # its records come again, after the one that cannot be read
                 new = Record if found is None else found.record
             if found is None:
                 continue
@@ -178,17 +185,22 @@ class Polling:
 
     def _noticed(self, error: KafkaError, message: Message) -> None:
         """Handle an error that the client returned in a message's place."""
+        found = self._assigned.get((message.topic(), message.partition()))
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the client's name for it
-            found = self._assigned.get((message.topic(), message.partition()))
-            if found is not None:
+            if found is not None and not found.blocked:
                 found.offsets.reached(message.offset())
                 found.changed = True
             return
         if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001  # as above
-            self._assignment.cannot_read(message.topic(), message.partition())
+            if found is None or not found.blocked:
+                self._assignment.cannot_read(message.topic(), message.partition())
             return
         if (ended := reason_to_end(error)) is not None:
             raise ended
+        if found is not None and not self._absent.is_of_topic(error):
+            self._watch.failed((message.topic(), message.partition()), message.offset(), error)
+        if found is not None and found.blocked:
+            return
         self._health.said(error.str())
         self._absent.noticed(error, message.topic())
         _rarely.warning("Kafka says: %s", error.str())
@@ -207,7 +219,7 @@ class Polling:
             self._metrics.paused("memory")
         for each in self._assigned.values():
             skewed = each.is_skewed()
-            pause = self._closed or skewed
+            pause = self._closed or skewed or each.blocked
             if pause is not each.paused:
                 self._pause(each, pause=pause, skewed=skewed)
 
@@ -236,7 +248,7 @@ class Polling:
         self._observed = now
         if names := self._subscribing.names:
             self._absent.forget(names)
-        lacking = self._subscribing.lacking, self._absent.report(now)
+        lacking = self._subscribing.lacking, self._absent.report(now), self._watch.report()
         self._health.lacking = "; ".join(each for each in lacking if each)
         self._health.expired = self._metrics.expired_in_all
         records, size = self._partitions.in_memory()
@@ -254,6 +266,7 @@ class Polling:
             records=records, size=size, lanes=lanes, held=held, oldest=self._workers.oldest
         )
         self._metrics.amplified(self._amplification.report())
+        ends: dict[Partition, int] = {}
         for (topic, partition), each in self._assigned.items():
             where = TopicPartition(topic, partition)
             _, end = self._client.get_watermark_offsets(where, cached=True)
@@ -261,6 +274,8 @@ class Polling:
             if position is not None and end >= 0:
                 age = each.age(time.time())
                 self._metrics.lag(topic, partition, max(0, end - position), age)
+            ends[topic, partition] = end
+        self._watch.observe(ends)
 
 
 def _headers(message: Message, *, retry: bool) -> Sequence[Pair]:

@@ -35,6 +35,8 @@ def client_properties(
         "fetch.queue.backoff.ms": 10,
         "fetch.wait.max.ms": 100,
         "fetch.error.backoff.ms": 100,
+        # Otherwise the client takes a batch with a wrong checksum for a sound one.
+        "check.crcs": True,
         # A connection is closed if an answer is overdue by this much; the default is a minute.
         "socket.timeout.ms": 30_000,
         # While all brokers are away, librdkafka tries each address this often: it starts with a

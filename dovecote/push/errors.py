@@ -1,5 +1,7 @@
 """Errors of requests to `dovecote push serve`."""
 
+from collections.abc import Sequence
+
 from outbox.errors import DovecoteError
 
 
@@ -11,8 +13,21 @@ class Conflict(DovecoteError):
     """The request conflicts with the present state."""
 
 
+class TooMany(DovecoteError):
+    """The owner has as many subscriptions as it may have."""
+
+
 class RequestRefused(DovecoteError):
     """These settings or this broker do not allow the request."""
+
+
+class NotPermitted(DovecoteError):
+    """The caller's token does not allow the request."""
+
+    def __init__(self, message: str, problems: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems
+        """Pairs of a field's path and words."""
 
 
 class Away(DovecoteError):

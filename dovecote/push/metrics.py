@@ -54,6 +54,12 @@ class Metrics:
             ["subscription"],
             registry=self.registry,
         )
+        self._stuck = Gauge(
+            "dovecote_push_stuck_partitions",
+            "Partitions that do not go on, because their next record cannot be read.",
+            ["subscription"],
+            registry=self.registry,
+        )
         self._lag = Gauge(
             "dovecote_push_lag_rows",
             "Records that are not delivered yet, in the partitions of this process.",
@@ -67,7 +73,14 @@ class Metrics:
 
     def forget(self, subscription: str) -> None:
         """Stop exposing a subscription that was deleted."""
-        for gauge in (self._in_flight, self._open, self._pace, self._expired, self._lag):
+        for gauge in (
+            self._in_flight,
+            self._open,
+            self._pace,
+            self._expired,
+            self._lag,
+            self._stuck,
+        ):
             gauge.remove(subscription)
 
 
@@ -87,6 +100,7 @@ class SubscriptionMetrics:
         self.open = metrics._open.labels(subscription)  # noqa: SLF001  # its own
         self.pace = metrics._pace.labels(subscription)  # noqa: SLF001  # its own
         self.expired = metrics._expired.labels(subscription)  # noqa: SLF001  # its own
+        self.stuck = metrics._stuck.labels(subscription)  # noqa: SLF001  # its own
         self.lag = metrics._lag.labels(subscription)  # noqa: SLF001  # its own
 
     def attempted(self, outcome: str, seconds: float) -> None:

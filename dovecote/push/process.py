@@ -12,13 +12,16 @@ from dovecote.process.http.connections import Bounds
 from dovecote.process.http.server import serve
 from dovecote.push.api.access import hashed
 from dovecote.push.api.app import application
+from dovecote.push.api.caller import Owners
 from dovecote.push.api.control import Control
 from dovecote.push.api.own_token import default_file, made
-from dovecote.push.api.web import page
+from dovecote.push.api.web import metrics, page
 from dovecote.push.delivery.engine import Engine, HeldIn, Surroundings
+from dovecote.push.rules.access.scope import Scope, everything
 from dovecote.push.rules.sending.addresses import networks
 from dovecote.push.rules.sending.ports import Book, Delivers
 from dovecote.push.settings import ApiSettings, PushSettings
+from dovecote.push.store.audit import Audit
 from dovecote.push.store.feed import Feed
 from dovecote.push.store.journal import Journal
 from dovecote.push.store.notes import Notes
@@ -77,6 +80,9 @@ def running(
         tables.require()
         store, notes = Store(tables, keys), Notes(tables)
         store.reseal()
+        audit = Audit(tables, most=settings.api.audit_entries)
+        audit.start()
+        stack.callback(audit.stop)
         journal = Journal(store, notes)
         journal.start()
         stack.callback(journal.stop)
@@ -92,11 +98,20 @@ def running(
             references=references,
             every=settings.poll.total_seconds(),
         )
+        scopes = settings.api.scopes() or _own(settings.api, environ)
         app = application(
-            Control(store, notes, settings.brokers),
+            Control(
+                store,
+                notes,
+                audit,
+                brokers=settings.brokers,
+                owners=Owners(settings.api.owned_ids()),
+            ),
             page(),
-            tokens=settings.api.tokens or _own(settings.api, environ),
+            metrics(registry),
+            tokens=scopes,
             max_body=settings.api.max_body,
+            note=audit.note,
         )
         http = settings.http
         port = stack.enter_context(
@@ -107,7 +122,8 @@ def running(
                 hosts=http.hosts,
                 bounds=_BOUNDS,
                 health=feed.health,
-                numbers=registry,
+                # They name all subscriptions, also those that some token may not see.
+                numbers=registry if all(scope.sees_all for _, scope in scopes) else None,
             )
         )
         feed.start()
@@ -115,12 +131,12 @@ def running(
         yield Running(Listening(http.host, port), feed)
 
 
-def _own(api: ApiSettings, environ: Mapping[str, str]) -> dict[str, str]:
+def _own(api: ApiSettings, environ: Mapping[str, str]) -> list[tuple[str, Scope]]:
     """Return the token of a process that is given none: every local user could ask without one."""
     file = api.token_file or default_file(environ)
     token = made(file)
     _log.info("the token of the API and the page is in %s", file)
-    return {"own": hashed(token)}
+    return [(hashed(token), everything("own", ""))]
 
 
 def engine(settings: PushSettings) -> Callable[[Book], tuple[Delivers, CollectorRegistry]]:

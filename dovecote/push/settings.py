@@ -3,11 +3,13 @@
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Self, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from dovecote.process import strict_json
 from dovecote.process.http.hosts import is_loopback
 from dovecote.process.settings import (
     Dsn,
@@ -16,6 +18,15 @@ from dovecote.process.settings import (
     PositiveDuration,
     Settings,
     pointed,
+)
+from dovecote.push.rules.access.scope import (
+    EVERY,
+    RIGHTS,
+    Right,
+    Scope,
+    overlap,
+    wrong_entry,
+    wrong_url,
 )
 from dovecote.push.rules.sending.addresses import networks
 from dovecote.push.store.schema import DEFAULT_SCHEMA
@@ -71,11 +82,145 @@ class PushHttpSettings(Settings):
     """
 
 
+class TokenSettings(Settings):
+    """
+    The rights of one token, and the names and endpoints that its subscriptions may use.
+
+    An entry of a list is a name, or the beginning of names and `*`; an empty list allows nothing.
+    """
+
+    sha256: Pointed
+    """`sha256:…` of the token; `dovecote push token` makes both."""
+
+    rights: tuple[Right, ...] = ("read",)
+    """
+    `read`: look. `write`: make, replace and delete. `operate`: pause, resume and replay, requeue
+    and drop dead letters, and read the audit log.
+    """
+
+    subscriptions: Literal["own", "all"] = "own"
+    """The subscriptions that exist for it: those of its owner, or all."""
+
+    owner: str = ""
+    """
+    The owner of the subscriptions that it makes. Default: its name. Tokens may share an owner.
+    """
+
+    ids: tuple[str, ...] | None = None
+    """
+    Ids that new subscriptions may have. Default: `<owner>.*`. Tokens of different owners that see
+    only their own cannot share an id.
+    """
+
+    brokers: tuple[str, ...] = ("default",)
+    """Brokers that its subscriptions may read from."""
+
+    topics: tuple[str, ...] = ()
+    """Topics that its subscriptions may read; also what a `pattern` takes in."""
+
+    groups: tuple[str, ...] = ()
+    """Consumer groups that its subscriptions may use, besides `dovecote.push.<id>`."""
+
+    dead_letter_topics: tuple[str, ...] = ()
+    """Topics that its dead letters may go to, besides `dovecote.push.<id>.dead`."""
+
+    secrets: tuple[str, ...] = ()
+    """Secrets that its subscriptions may refer to, such as `env:SHOP_*` and `file:shop`."""
+
+    endpoints: tuple[str, ...] = ()
+    """
+    Where its requests may go: `https://hooks.example/shop` is that path and all below it,
+    `https://*.shop.example` every host of the domain, `*` everywhere.
+    """
+
+    max_subscriptions: int | None = Field(default=100, ge=0, le=100_000)
+    """Most subscriptions of its owner: each takes threads and a Kafka client."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _told(cls, value: object, info: ValidationInfo) -> object:
+        if isinstance(value, str) or _is_pointer(value):
+            # The simple form: the token of an operator.
+            every = {**dict.fromkeys(_LISTS, EVERY), "max_subscriptions": None}
+            return {"sha256": value, "rights": RIGHTS, "subscriptions": "all", **every}
+        if not isinstance(value, Mapping):
+            return value
+        return {name: _from_variable(each, info) for name, each in value.items()}
+
+    @field_validator("sha256")
+    @classmethod
+    def _hashed(cls, value: str) -> str:
+        if not _HASH.fullmatch(value):
+            msg = "write sha256: and 64 hexadecimal digits, as `dovecote push token` does"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("owner")
+    @classmethod
+    def _named(cls, value: str) -> str:
+        if value and not _NAME.fullmatch(value):
+            msg = f"{value!r} is no name for an owner: letters, digits, dots, - and _"
+            raise ValueError(msg)
+        return value
+
+    @field_validator(
+        "ids", "brokers", "topics", "groups", "dead_letter_topics", "secrets", "endpoints"
+    )
+    @classmethod
+    def _entries(
+        cls, value: tuple[str, ...] | None, info: ValidationInfo
+    ) -> tuple[str, ...] | None:
+        is_wrong = wrong_url if info.field_name == "endpoints" else wrong_entry
+        for each in value or ():
+            if why := is_wrong(each):
+                msg = f"{each!r} {why}"
+                raise ValueError(msg)
+        return value
+
+    def scope(self, name: str) -> Scope:
+        """Return what the token may do, if it is called `name`."""
+        owner = self.owner or name
+        return Scope(
+            name=name,
+            owner=owner,
+            rights=frozenset(self.rights),
+            sees_all=self.subscriptions == "all",
+            ids=(f"{owner}.*",) if self.ids is None else self.ids,
+            brokers=self.brokers,
+            topics=self.topics,
+            groups=self.groups,
+            dead_letter_topics=self.dead_letter_topics,
+            secrets=self.secrets,
+            endpoints=self.endpoints,
+            most=self.max_subscriptions,
+        )
+
+
+_LISTS = ("ids", "brokers", "topics", "groups", "dead_letter_topics", "secrets", "endpoints")
+
+
+def _from_variable(value: object, info: ValidationInfo) -> object:
+    """Return the target of a pointer, as a list if it is one in JSON."""
+    found = pointed(value, info)
+    if found is not value and isinstance(found, str) and found.startswith("["):
+        try:
+            return strict_json.loads(found)
+        except ValueError:
+            return found
+    return found
+
+
 class ApiSettings(Settings):
     """Access to the API."""
 
-    tokens: dict[str, Pointed] = Field(default_factory=dict)
-    """Names of users, and `sha256:…` of the token of each; `dovecote push token` makes both."""
+    tokens: dict[str, TokenSettings] = Field(default_factory=dict)
+    """
+    Names of tokens, and what each may do. `sha256:…` in place of a table is the token of an
+    operator, who may do everything.
+    """
+
+    audit_entries: int = Field(default=5_000, ge=100, le=1_000_000)
+    """Last entries of the audit log that are kept of each token, and as many refused ones."""
 
     token_file: Path | None = None
     """
@@ -88,12 +233,34 @@ class ApiSettings(Settings):
 
     @field_validator("tokens")
     @classmethod
-    def _hashed(cls, value: dict[str, str]) -> dict[str, str]:
-        for name, text in value.items():
-            if not _HASH.fullmatch(text):
-                msg = f"{name}: write sha256: and 64 hexadecimal digits, as `dovecote push token`"
+    def _apart(cls, value: dict[str, TokenSettings]) -> dict[str, TokenSettings]:
+        for name in value:
+            if not _NAME.fullmatch(name):
+                msg = f"{name!r} is no name for a token: letters, digits, dots, - and _"
                 raise ValueError(msg)
+        limited = [each for name, told in value.items() if not (each := told.scope(name)).sees_all]
+        for one, other in combinations(limited, 2):
+            if one.owner != other.owner and (entry := overlap(one.ids, other.ids)) is not None:
+                msg = (
+                    f"{one.name} and {other.name} have different owners, and may use the same ids "
+                    f"({entry}): each would learn what the other one has; set `ids` apart, or "
+                    "the same `owner`"
+                )
+                raise ValueError(msg)
+        digests = [each.sha256 for each in value.values()]
+        if len(set(digests)) < len(digests):
+            msg = "two names have the same token"
+            raise ValueError(msg)
         return value
+
+    def scopes(self) -> list[tuple[str, Scope]]:
+        """Return the hash of each token, and what it may do."""
+        return [(told.sha256, told.scope(name)) for name, told in self.tokens.items()]
+
+    def owned_ids(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Return the owners of tokens that see only their own, and the ids of each."""
+        scopes = [scope for _, scope in self.scopes() if not scope.sees_all]
+        return [(scope.owner, tuple(scope.ids)) for scope in scopes]
 
 
 class SecretSettings(Settings):

@@ -5,6 +5,7 @@ A range is at its end when its last offset has come, or a record after it, or th
 Nothing else tells: control records, aborted transactions and compacted records leave gaps.
 """
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -13,6 +14,10 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
 
+from dedup.rules.unread import Place
+from dedup.unread.notes import told
+from dedup.unread.probing import CHECKED, OF_RECORD, noted, unread
+from outbox.errors import DovecoteError
 from outbox.kafka import kafka_logger
 from spark_jobs.errors import KafkaUnavailable, SourceChanged
 from spark_jobs.rows.records import Message
@@ -21,6 +26,7 @@ from spark_jobs.source.config import SourceConfig
 from spark_jobs.source.offsets import Range
 
 _log = kafka_logger("dovecote.spark.librdkafka")
+_steps = logging.getLogger("dovecote.spark")
 
 # Records that are fetched after the end of a range are thrown away. So a range of few records
 # takes small fetches, and a large one takes large fetches, which a network with a delay needs.
@@ -35,16 +41,6 @@ _PATIENCE_SECONDS = 60.0
 _KEPT = 4
 _consumers: OrderedDict[tuple[object, ...], Consumer] = OrderedDict()
 _EXPIRED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}  # noqa: SLF001  # librdkafka's name
-_OF_RECORD = {
-    KafkaError.INVALID_MSG,
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
-    KafkaError._BAD_MSG,  # noqa: SLF001  # librdkafka's names
-    KafkaError._BAD_COMPRESSION,  # noqa: SLF001  # as above
-    KafkaError._NOT_IMPLEMENTED,  # noqa: SLF001  # as above
-    KafkaError._UNDERFLOW,  # noqa: SLF001  # as above
-}
-"""Errors about what is written at an offset."""
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001  # as above
 
 
@@ -108,6 +104,7 @@ def _made(config: SourceConfig, *, is_large: bool) -> Consumer:
             "fetch.queue.backoff.ms": 5,
             "fetch.error.backoff.ms": 50,
             "queued.min.messages": 1_000,
+            **CHECKED,
             **(_LARGE if is_large else _SMALL),
             **config.options,
             "group.id": config.group,
@@ -132,6 +129,10 @@ class _Fetching:
         self._expired: dict[tuple[str, int], int] = {}
         found = {key: config.skipped(*key) for key in self._left} if config.skip else {}
         self._skip = {key: offsets for key, offsets in found.items() if offsets}
+        self._begun: dict[tuple[str, int], int] = {}
+        """Where partitions go on that were stepped over in part."""
+        self._moved: set[tuple[str, int]] = set()
+        """Partitions for which the rest of what the client has returned does not count."""
         self._heard = time.monotonic()
 
     def run(self) -> dict[Range, Fetched]:
@@ -163,6 +164,7 @@ class _Fetching:
     def _take(self, messages: Sequence[Received]) -> list[tuple[str, int]]:
         """Take in what has come; return the partitions whose ranges are at their ends."""
         self._heard = time.monotonic()
+        self._moved.clear()
         if len(self._plan) == 1 and self._took_all(messages):
             return []
         done: list[tuple[str, int]] = []
@@ -173,13 +175,13 @@ class _Fetching:
             if error is not None:
                 if self._is_over(error, message):
                     done.append((message.topic() or "", message.partition() or 0))
-                    end = -1
-                    key = ("", -1)
+                end = -1
+                key = ("", -1)
                 continue
             partition, topic = message.partition(), message.topic()
             if partition != key[1] or topic != key[0]:
                 key = (topic or "", partition or 0)
-                found = self._left.get(key)
+                found = None if key in self._moved else self._left.get(key)
                 end = -1 if found is None else found.end
                 into = append(key)
             offset = message.offset() or 0
@@ -204,13 +206,15 @@ class _Fetching:
         """Return whether an event of a partition means that its range is at its end."""
         key = (message.topic() or "", message.partition() or 0)
         left = self._left.get(key)
+        if key in self._moved or (left is None and key in self._messages):
+            return False
         if error.code() == _END:
             if left is None or (message.offset() or 0) < left.end:
                 return False
         elif error.code() in _EXPIRED and left is not None:
             if not self._skipped(left):
                 return False
-        elif error.code() in _OF_RECORD and left is not None:
+        elif error.code() in OF_RECORD and left is not None:
             if not self._set_aside(left, error, message.offset()):
                 return False
         elif error.retriable() or error.code() in kafka_options.CONNECTION:
@@ -223,34 +227,64 @@ class _Fetching:
 
     def _set_aside(self, left: Range, error: KafkaError, said: int | None) -> bool:
         """
-        Go on after a record that cannot be read; return whether it is the last of its range.
+        Go on after a batch that cannot be read; return whether the whole rest of the range is.
 
         Raises:
-            KafkaUnavailable: the settings do not skip the record.
+            KafkaUnavailable: neither the settings nor a note of an operator skip it.
         """
-        # The client does not say the offset of each error; then it is the one to be read next.
-        at = self._next(left) if said is None or said < 0 else said
-        if at not in self._skip.get((left.topic, left.partition), ()):
+        at = self._next(left)
+        # The client names the first record of a batch, if it names any.
+        base = at if said is None or not 0 <= said < at else said
+        until = self._until(Place(left.topic, left.partition, at), base)
+        if until is None:
             msg = (
                 f"cannot read {left.topic}/{left.partition} at offset {at}: {error.str()}. If it "
-                f'stays so, and to go on without that record, add "{left.topic}/{left.partition}/'
-                f'{at}" to source.skip. Nothing of the batch is written that was not read'
+                f"stays so, and to go on without that record, run `dovecote spark skip "
+                f"{left.topic}/{left.partition}/{at}` with the job's settings, or add "
+                f'"{left.topic}/{left.partition}/{at}" to source.skip. Nothing of the batch is '
+                "written that was not read"
             )
             raise KafkaUnavailable(msg)
-        if at + 1 >= left.end:
+        if until >= left.end:
             return True
-        self._seek(left, at + 1)
+        self._seek(left, until)
         return False
+
+    def _until(self, place: Place, base: int) -> int | None:
+        """Return up to where a batch is stepped over that cannot be read; None: it is not."""
+        kafka = {**kafka_options.client(self._config.kafka), **self._config.options}
+        try:
+            if any(base <= each for each in self._skip.get(place[:2], ())):
+                _, first, until = unread(kafka, place)
+                if any(first <= each < until for each in self._skip[place[:2]]):
+                    _steps.warning(
+                        "%s: the offsets up to %d cannot be read, and are stepped over as "
+                        "source.skip says",
+                        place,
+                        until - 1,
+                    )
+                    return until
+            note = noted(kafka, self._config.group, {place: None}).get(place)
+        except DovecoteError as error:
+            raise KafkaUnavailable(str(error)) from error
+        if note is None:
+            return None
+        _steps.warning("%s", told(note))
+        return note.until
 
     def _seek(self, left: Range, offset: int) -> None:
         place = TopicPartition(left.topic, left.partition)
         self._consumer.incremental_unassign([place])
         self._consumer.incremental_assign([TopicPartition(left.topic, left.partition, offset)])
+        self._begun[left.topic, left.partition] = offset
+        self._moved.add((left.topic, left.partition))
 
     def _next(self, left: Range) -> int:
-        """Return the offset after the last record that has come."""
-        messages = self._messages[left.topic, left.partition]
-        return (messages[-1].offset() or 0) + 1 if messages else left.start
+        """Return the offset that is to be read next."""
+        key = left.topic, left.partition
+        messages = self._messages[key]
+        read = (messages[-1].offset() or 0) + 1 if messages else left.start
+        return max(read, self._begun.get(key, 0))
 
     def _skipped(self, left: Range) -> bool:
         """Go on after records that are gone; return whether the whole rest of the range is."""
@@ -258,6 +292,10 @@ class _Fetching:
         low, high = self._consumer.get_watermark_offsets(place, _WATERMARK_SECONDS, cached=False)
         key = (left.topic, left.partition)
         read = self._next(left)
+        if low <= read < high and key in self._begun:
+            # With a wrong checksum the client goes astray; that may reach us after the seek.
+            self._seek(left, read)
+            return False
         if low <= read:
             msg = (
                 f"{left.topic}/{left.partition} ends at {high}, and the batch reads up to "

@@ -143,7 +143,7 @@ def fresh(stack: Servers, roles: list[str]) -> dict[str, list[tuple[Any, ...]]]:
         with psycopg.connect(own) as conn:
             schema.install(conn, roles=outbox_roles(roles))
             inbox_schema.install(conn, consumers=[roles[3]])
-            push_schema.install(conn)
+            push_schema.install(conn, roles=[roles[3]])
         return {part: catalogue(dsn, part) for part in ("outbox", "inbox", "push")}
 
 
@@ -224,6 +224,31 @@ def test_every_version_of_the_inbox_comes_to_the_catalogue_of_a_new_one(
             inbox_schema.install(conn, consumers=[consumer])
     assert catalogue(owned, "inbox") == fresh["inbox"]
     assert as_in_the_files(owned, INBOX, "inbox")
+
+
+@pytest.mark.parametrize("version", range(1, old_schemas.PUSH + 1))
+@pytest.mark.parametrize("printed", [True, False])
+def test_every_version_of_push_comes_to_the_catalogue_of_a_new_one(
+    owned: str,
+    roles: list[str],
+    fresh: dict[str, list[tuple[Any, ...]]],
+    version: int,
+    *,
+    printed: bool,
+) -> None:
+    role = roles[3]
+    with psycopg.connect(owned) as conn:
+        conn.execute(old_schemas.script(version, "push", part="push").encode())
+        conn.execute("INSERT INTO push.subscriptions (id, spec) VALUES ('a', '{}')")
+        if printed:
+            conn.execute(push_schema.script(since=version, roles=[role]).encode())
+        else:
+            push_schema.install(conn, roles=[role])
+        # A subscription of before has no owner.
+        kept = conn.execute("SELECT id, owner, state FROM push.subscriptions").fetchall()
+    assert kept == [("a", "", "active")]
+    assert catalogue(owned, "push") == fresh["push"]
+    assert as_in_the_files(owned, PUSH, "push")
 
 
 @pytest.mark.parametrize("name", ["outbox", "a \"b\" $append$ 'c' {name}"])

@@ -1,8 +1,8 @@
 """
 Schemas as earlier versions installed them.
 
-The folders hold the numbered scripts of the outbox up to version 15 and of the inbox up to
-version 4, as they were. Version N is what the first N of them make.
+The folders hold the numbered scripts of the outbox up to version 15, of the inbox up to version 4
+and of push's version 1, as they were. Version N is what the first N of them make.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 from outbox.schema.belongings import NOTHING_FOR_PUBLIC, Belongings
 from outbox.schema.templates import fill
 
-OUTBOX, INBOX = 15, 4
+OUTBOX, INBOX, PUSH = 15, 4, 1
 """The last versions that are kept here."""
 
 _LEDGER = """
@@ -26,7 +26,7 @@ _STEP = "INSERT INTO {schema}.migrations (version, name) VALUES ({version}, '{na
 
 
 def script(version: int, schema: str = "outbox", *, part: str = "outbox") -> str:
-    """Return the SQL that installs `part`, the outbox or the inbox, at an earlier version."""
+    """Return the SQL that installs `part`, such as the inbox, at an earlier version."""
     pieces = [fill(_LEDGER, schema)]
     texts = []
     for path in sorted((Path(__file__).parent / part).glob("*.sql"))[:version]:

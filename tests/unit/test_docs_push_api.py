@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 
 from dovecote.cli.main import app
 from dovecote.process.settings import load
+from dovecote.push.api.answers import Skipped
 from dovecote.push.api.dead import Chosen
 from dovecote.push.rules.sending.original import OriginalSubscription
 from dovecote.push.rules.subscription.subscription import Subscription, problems, subscription
-from dovecote.push.settings import PREFIX, PushSettings
+from dovecote.push.settings import PREFIX, PushSettings, TokenSettings
 from dovecote.push.store.secrets import Keys
 from tests.support.documents import ROOT, blocks, code_spans, commands, table
 
@@ -58,6 +59,8 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str, Any]]]
             answer: Any = {"id": "slack", "status": {"state": "active"}}
             if self.path.endswith("/replay"):
                 answer = {"offsets": {"flights": {"0": 120}}}
+            elif self.path.endswith("/skip"):
+                answer = {"first": 42, "until": 43}
             elif self.path.endswith(("/dead/requeue", "/dead/drop")):
                 answer = [LETTER]
             elif "/dead/" in self.path:
@@ -91,9 +94,10 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str, Any]]]
 
 def test_the_settings_of_the_examples_are_valid(here: Path) -> None:
     files = [block.name for block in blocks(PUSH, "toml")]
-    assert files == ["push.toml", "secrets.toml", "shared.toml"]
+    assert files == ["push.toml", "secrets.toml", "shared.toml", "scoped.toml"]
+    environ = {"PUSH_DSN": "host=h", "SHOP_TOKEN_HASH": "sha256:" + "0" * 64}
     for name in files:
-        found = load(PushSettings, here / name, prefix=PREFIX, environ={"PUSH_DSN": "host=h"})
+        found = load(PushSettings, here / name, prefix=PREFIX, environ=environ)
         Keys(found.secrets.keys)
 
 
@@ -145,6 +149,18 @@ def test_the_table_of_settings_has_all_of_them_and_their_defaults() -> None:
             assert told is not None or value == (tuple(shown) if shown == [] else shown)
 
 
+def test_the_table_of_a_token_has_all_of_its_settings_and_their_defaults() -> None:
+    rows = {code_spans(row[0])[0]: row[1] for row in table(PUSH, "The table of a token")}
+    assert set(rows) == set(TokenSettings.model_fields)
+    found = TokenSettings.model_validate({"sha256": "sha256:" + "0" * 64})
+    for name, default in rows.items():
+        if default not in {"", "its name"} and "<owner>" not in default:
+            shown = json.loads(code_spans(default)[0])
+            value = getattr(found, name)
+            assert value == (tuple(shown) if isinstance(shown, list) else shown)
+    assert found.scope("shop").ids == ("shop.*",)
+
+
 def fields(model: type[BaseModel]) -> Iterator[str]:
     for name, field in model.model_fields.items():
         inner = field.annotation
@@ -187,4 +203,5 @@ def test_what_curl_sends_is_what_the_api_takes() -> None:
     lines = [each.line for each in commands(PUSH) if each.line.startswith("curl")]
     assert lines
     for line in lines:
-        Chosen.model_validate(json.loads(shlex.split(line)[-1]))
+        body = Skipped if "/skip " in line else Chosen
+        body.model_validate(json.loads(shlex.split(line)[-1]))

@@ -16,7 +16,11 @@ PACKAGES = ("outbox", "relay", "dedup", "spark_jobs", "dovecote")
 # Commands, queries and settings stand between backticks, too, and are no messages.
 OTHERS = re.compile(r"(dovecote|SELECT|DELETE|sum by) |\S+ = |handshake: false$")
 # Kafka's client says this.
-FOREIGN = {"Not enough in-sync replicas"}
+FOREIGN = {
+    "Not enough in-sync replicas",
+    "Invalid compressed data",
+    "increase receive.message.max.bytes",
+}
 
 
 def quoted() -> list[str]:

@@ -40,6 +40,10 @@ class Assigned:
     """
 
     paused: bool = False
+
+    blocked: bool = False
+    """Whether nothing is taken of it, because the client could not read a record."""
+
     batch: dict[bytes | None, list[Record]] = field(default_factory=dict)
     """The poll batch that is being sorted."""
 

@@ -105,7 +105,7 @@ class Offsets:
             self.position = end
 
     def pass_over(self, offset: int) -> None:
-        """Go on at `offset`: the log has deleted what is before it and was not polled."""
+        """Go on at `offset`: what is before it and was not polled never comes."""
         self.last = max(self.last, offset - 1)
         if not self._pending:
             self.position = offset

@@ -6,7 +6,7 @@ from dovecote.cli.commands import App, Lazy
 
 
 class _Commands(Lazy):
-    places: ClassVar = {"run": "run:run", "dead": "dead:dead"}
+    places: ClassVar = {"run": "run:run", "dead": "dead:dead", "skip": "skip:skip"}
 
 
 consume = App("consume", "Hand events from Kafka to a function of yours.", cls=_Commands)

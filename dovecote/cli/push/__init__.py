@@ -15,6 +15,8 @@ class _Commands(Lazy):
         "delete": "subscriptions:delete",
         "replay": "subscriptions:replay",
         "dead": "dead:dead",
+        "skip": "subscriptions:skip",
+        "audit": "audit:audit",
         "schema": "subscriptions:schema",
         "key": "credentials:key",
         "token": "credentials:token",

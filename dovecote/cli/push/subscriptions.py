@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dovecote.cli import printed
+from dovecote.cli.consume.skip import ByOption, PlaceArgument, WhyOption, parsed, who
 from dovecote.cli.options import (
     EXAMPLE,
     HERE,
@@ -151,6 +152,33 @@ def replay(
             typer.echo(f"{topic}/{partition} goes on at {number}")
 
 
+def skip(
+    id_: SubscriptionArgument,
+    place: PlaceArgument,
+    *,
+    why: WhyOption,
+    by: ByOption = None,
+    api: ApiOption = HERE,
+    token_file: TokenOption = None,
+) -> None:
+    """
+    Step over a batch that a subscription cannot read.
+
+    All records of the batch are lost to the subscription's group, and to no other. A record that
+    can be read is never stepped over. The topic `dovecote.skips` keeps what was stepped over, by
+    whom, when and why.
+
+    Example: dovecote push skip slack flights/0/42 --why "a test of the airline"
+    """
+    topic, partition, offset = parsed(place)
+    wanted = {"topic": topic, "partition": partition, "offset": offset, "why": why}
+    note = Api.of(api, token_file)(
+        "POST", f"/subscriptions/{id_}/skip", {**wanted, "by": by or who()}
+    )
+    last = note["until"] - 1
+    typer.echo(f"{topic}/{partition}: offsets {note['first']} to {last} are stepped over")
+
+
 def schema() -> None:
     """
     Print the JSON Schema of a subscription.
@@ -183,7 +211,8 @@ def _line(each: dict[str, Any]) -> str:
     counts, delivery = each["counts"], each["delivery"]
     why = each["status"]["reason"] or delivery["trouble"]
     lag = "?" if delivery["lag"] is None else delivery["lag"]
-    url = printed.text(each["endpoint"]["url"])
+    endpoint = each.get("endpoint")  # one that is not valid any more may lack it
+    url = printed.text(str(endpoint.get("url", "?") if isinstance(endpoint, dict) else "?"))
     return (
         f"{each['id']}  {each['status']['state']}  lag {lag}  delivered {counts['delivered']}"
         f"  failed {counts['failed']}  dead {counts['dead']}  {url}"

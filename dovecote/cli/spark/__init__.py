@@ -15,6 +15,7 @@ class _Commands(Lazy):
         "together": "jobs:together",
         "status": "status:status",
         "state": "state:state",
+        "skip": "skip:skip",
     }
 
 

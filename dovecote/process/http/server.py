@@ -48,12 +48,13 @@ def serve(
     hosts: Sequence[str],
     bounds: Bounds,
     health: Ready,
-    numbers: Collector,
+    numbers: Collector | None,
 ) -> Iterator[int]:
     """
     Serve in the background and yield the port: the given one, or any free one for 0.
 
-    `hosts` are the names under which requests may ask for it, besides the machine's own.
+    `hosts` are the names under which requests may ask for it, besides the machine's own. Without
+    `numbers`, /metrics is the application's.
 
     Raises:
         BadSettings: the address cannot be listened on.
@@ -132,7 +133,7 @@ class _Front:
         connections: Connections,
         *,
         health: Ready,
-        numbers: Collector,
+        numbers: Collector | None,
     ) -> None:
         self._app, self._hosts, self._connections = app, hosts, connections
         self._health, self._numbers = health, numbers
@@ -153,8 +154,8 @@ class _Front:
             await _probe(
                 scope, send, 200 if report.ok else 503, json.dumps(asdict(report)).encode()
             )
-        elif path == "/metrics":
-            await self._scrape(scope, send)
+        elif path == "/metrics" and self._numbers is not None:
+            await self._scrape(scope, send, self._numbers)
         elif self._connections.begin():
             try:
                 await self._app(scope, receive, send)
@@ -163,14 +164,14 @@ class _Front:
         else:
             await refuse(send, 503, _BUSY, _LATER)
 
-    async def _scrape(self, scope: Scope, send: Send) -> None:
+    async def _scrape(self, scope: Scope, send: Send, numbers: Collector) -> None:
         """Answer with the metrics; scrapes at the same time share one text."""
         if self._scrapes >= _MOST_SCRAPES:
             await refuse(send, 503, _BUSY, _LATER)
             return
         if self._shown is None or self._shown.done():
             loop = asyncio.get_running_loop()
-            self._shown = loop.run_in_executor(None, generate_latest, self._numbers)
+            self._shown = loop.run_in_executor(None, generate_latest, numbers)
         self._scrapes += 1
         try:
             text = await asyncio.shield(self._shown)

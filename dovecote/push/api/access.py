@@ -1,17 +1,26 @@
-"""Check who may use the API and how large a request may be, before anything else runs."""
+"""Check who may use the API and how large a request may be, and note in the audit log who did."""
 
 import hashlib
 import hmac
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as Asked
 
-PUBLIC = frozenset({"/", "/page.css", "/page.js", "/openapi.json"})
+from dovecote.push.api.caller import Caller
+from dovecote.push.rules.access.routes import NEEDS, is_audited
+from dovecote.push.rules.access.scope import NOBODY, Scope
+from dovecote.push.store.audit import Deed, Entry
+
+PUBLIC = frozenset(path for (_, path), need in NEEDS.items() if need == "nothing")
 """Open to everybody who can connect: none of it shows the contents of subscriptions."""
+
+_SHOWING = frozenset(path for (_, path), need in NEEDS.items() if need == "sight")
 
 _LENGTH = re.compile(r"[0-9]{1,18}")
 
@@ -27,34 +36,79 @@ def hashed(token: str) -> str:
 
 class Access:
     """
-    Lets a request through if it has a token.
+    Lets a request through if it has a token, and notes it in the audit log.
+
+    The route then checks the token's right, and `Control` checks all else that it may use.
     """
 
-    def __init__(self, app: ASGIApp, *, tokens: Mapping[str, str], max_body: int) -> None:
-        self._app, self._tokens, self._max_body = app, dict(tokens), max_body
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        tokens: Sequence[tuple[str, Scope]],
+        max_body: int,
+        note: Callable[[Entry], object],
+    ) -> None:
+        self._app, self._tokens, self._max_body, self._note = app, list(tokens), max_body, note
+        is_limited = any(not scope.sees_all for _, scope in self._tokens)
+        self._public = PUBLIC if is_limited else PUBLIC | _SHOWING
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
+    async def __call__(self, asked: Asked, receive: Receive, send: Send) -> None:
+        if asked["type"] != "http":
+            await self._app(asked, receive, send)
             return
-        headers = Headers(scope=scope)
-        refused = self._refused(scope["path"], headers) or self._too_large(headers)
+        headers = Headers(scope=asked)
+        caller, refused = self._called(asked["path"], headers)
+        refused = refused or self._too_large(headers)
         if refused is not None:
+            if asked["path"] not in self._public:
+                caller.error = refused[1]
+                self._noted(asked, headers, caller, refused[0])
             await _answer(send, *refused)
             return
+        asked.setdefault("state", {})["caller"] = caller
         limited = _Limited(receive, self._max_body)
-        await self._app(scope, limited, limited.watch(send))
+        answer = limited.watch(self._noting(asked, headers, caller, send))
+        await self._app(asked, limited, answer)
 
-    def _refused(self, path: str, headers: Headers) -> Answer | None:
-        if path in PUBLIC:
-            return None
+    def _called(self, path: str, headers: Headers) -> tuple[Caller, Answer | None]:
+        """Return the caller, and why it may not ask."""
+        if path in self._public:
+            return Caller(NOBODY, is_open=True), None
         scheme, _, token = headers.get("authorization", "").partition(" ")
         given = hashed(token.strip()).encode()
         # Compare with all tokens, so that the time does not show which one matched.
-        known = [hmac.compare_digest(given, each.encode()) for each in self._tokens.values()]
-        if scheme.lower() == "bearer" and any(known):
-            return None
-        return 401, "missing or unknown token: send Authorization: Bearer …", _CHALLENGE
+        known = [
+            scope for digest, scope in self._tokens if hmac.compare_digest(given, digest.encode())
+        ]
+        if scheme.lower() == "bearer" and known:
+            return Caller(known[0]), None
+        words = "missing or unknown token: send Authorization: Bearer …"
+        return Caller(NOBODY), (401, words, _CHALLENGE)
+
+    def _noting(self, asked: Asked, headers: Headers, caller: Caller, send: Send) -> Send:
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start" and asked["path"] not in self._public:
+                self._noted(asked, headers, caller, message["status"])
+            await send(message)
+
+        return noting
+
+    def _noted(self, asked: Asked, headers: Headers, caller: Caller, status: int) -> None:
+        """Note a request in the audit log, if it belongs there."""
+        if not is_audited(asked["method"], caller.route, status):
+            return
+        deed = Deed(
+            method=asked["method"],
+            path=asked["path"],
+            subscription=caller.subscription,
+            status=status,
+            error=caller.error,
+            detail=caller.detail,
+            address=(asked.get("client") or ("",))[0],
+            forwarded=headers.get("x-forwarded-for", ""),
+        )
+        self._note(Entry(datetime.now(UTC), caller.scope.name, caller.owner, deed))
 
     def _too_large(self, headers: Headers) -> Answer | None:
         length = headers.get("content-length", "0")

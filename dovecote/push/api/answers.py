@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AwareDatetime, BaseModel, Field
 
 from dovecote.push.rules.sending.ports import Circuit, Outcome
-from dovecote.push.rules.subscription.fields import Model
+from dovecote.push.rules.subscription.fields import Model, Partition, Topic
 from dovecote.push.rules.subscription.sections import Position
 from dovecote.push.rules.subscription.subscription import Subscription
 
@@ -61,6 +61,8 @@ class Summary(Subscription):
     """A subscription; its secrets are masked."""
 
     status: Status
+    owner: str
+    """The owner that the token of its maker has; empty: nobody's."""
 
 
 class Details(Summary):
@@ -86,6 +88,34 @@ class Attempt(BaseModel):
     status: int | None
     outcome: Outcome
     detail: str
+
+
+class Skipped(Model):
+    """A place that cannot be read; the group steps over the batch that lies there."""
+
+    topic: Topic
+    partition: Partition
+    offset: Annotated[int, Field(ge=0)]
+    by: Annotated[str, Field(min_length=1, max_length=200)] = "unknown"
+    """The person that decides."""
+    why: Annotated[str, Field(min_length=1, max_length=1_000)]
+    """Why the records may be lost."""
+
+
+class SteppedOver(BaseModel):
+    """The note that is kept of offsets that are stepped over."""
+
+    group: str
+    topic: str
+    partition: int
+    first: int
+    until: int
+    """The offset at which the group goes on."""
+    topic_id: str | None
+    error: str
+    by: str
+    at: AwareDatetime
+    why: str
 
 
 class Letter(BaseModel):
@@ -128,6 +158,26 @@ class Moved(BaseModel):
     offsets: dict[str, dict[str, int]]
 
 
+class AuditEntry(BaseModel):
+    """A request that changed something, was refused, or read what a record holds."""
+
+    at: AwareDatetime
+    actor: str | None
+    """The name of the token; none: no token that is known."""
+    refused: bool
+    method: str
+    path: str
+    subscription: str
+    status: int
+    error: str
+    detail: str
+    address: str | None
+    """Address of the client; none: it is for others to see."""
+    forwarded: str | None
+    """`X-Forwarded-For`, as it came: any client can claim anything here."""
+    times: int
+
+
 class Replay(Model):
     """The position from which a subscription is to continue."""
 
@@ -142,8 +192,8 @@ def errors(*statuses: int) -> Responses:
     why = {
         400: "The body is not JSON.",
         401: "The token is missing or unknown.",
-        403: "The request names a host, or comes from a page, that is not this server's.",
-        404: "There is no such subscription.",
+        403: "The token does not allow it, or the host is not one of this server's names.",
+        404: "There is no such subscription that the token may see.",
         409: "It conflicts with the present state.",
         413: "The body is too long.",
         422: "It is not valid; `problems` says where.",

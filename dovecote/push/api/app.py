@@ -1,33 +1,42 @@
 """The REST API of `dovecote push serve`, which describes itself with OpenAPI."""
 
-import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import Depends, FastAPI, Path, Query, Request, Response
+from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from fastapi.routing import APIRoute, APIRouter
+from fastapi.routing import APIRouter
 from fastapi.security import HTTPBearer
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
-from dovecote.process import strict_json
 from dovecote.push.api import answers
 from dovecote.push.api.access import Access
 from dovecote.push.api.answers import Most, Replay, errors
+from dovecote.push.api.caller import Called, Caller
 from dovecote.push.api.control import Control
 from dovecote.push.api.dead import Chosen
-from dovecote.push.errors import Away, Conflict, NoSuchSubscription, RequestRefused
+from dovecote.push.api.routing import require_needs, router
+from dovecote.push.errors import (
+    Away,
+    Conflict,
+    NoSuchSubscription,
+    NotPermitted,
+    RequestRefused,
+)
+from dovecote.push.rules.access.scope import Scope
 from dovecote.push.rules.sending.original import OriginalSubscription
 from dovecote.push.rules.subscription.subscription import Subscription, problems, said
+from dovecote.push.store.audit import Entry
 from outbox.errors import DovecoteError
 
 Id = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
 _STATUS: Mapping[type[Exception], int] = {
+    NotPermitted: 403,
     NoSuchSubscription: 404,
     Conflict: 409,
     RequestRefused: 422,
@@ -36,9 +45,17 @@ _STATUS: Mapping[type[Exception], int] = {
 
 
 def application(
-    control: Control, *extra: APIRouter, tokens: Mapping[str, str], max_body: int
+    control: Control,
+    *extra: APIRouter,
+    tokens: Sequence[tuple[str, Scope]],
+    max_body: int,
+    note: Callable[[Entry], object],
 ) -> ASGIApp:
-    """Return the API and the routes of `extra`, open to callers with one of the tokens."""
+    """
+    Return the API and the routes of `extra`, open to callers with one of the tokens.
+
+    A token is given as its hash and what it may do. `note` takes the entries of the audit log.
+    """
     app = FastAPI(
         title="Dovecote push",
         version=version("dovecote"),
@@ -53,200 +70,210 @@ def application(
     app.include_router(_changes(control), dependencies=described)
     app.include_router(_dead_letters(control), dependencies=described)
     app.include_router(_original(control), dependencies=described)
+    app.include_router(_audit(control), dependencies=described)
     for each in extra:
         app.include_router(each)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(ValidationError, _invalid)
     app.add_exception_handler(DovecoteError, _failed)
     app.add_exception_handler(HTTPException, _refused)
-    return Access(app, tokens=tokens, max_body=max_body)
-
-
-class _Body(Request):
-    async def json(self) -> Any:  # noqa: ANN401  # whatever the caller has sent
-        try:
-            return strict_json.loads(await self.body())
-        except json.JSONDecodeError:
-            raise  # FastAPI reports it
-        except ValueError as error:
-            raise HTTPException(400, f"the body is not JSON: {error}") from None
-
-
-class _Strict(APIRoute):
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-
-        async def read(request: Request) -> Response:
-            return await handle(_Body(request.scope, request.receive))
-
-        return read
+    require_needs(app.routes)
+    return Access(app, tokens=tokens, max_body=max_body, note=note)
 
 
 def _subscriptions(control: Control) -> APIRouter:
-    router = APIRouter(route_class=_Strict, tags=["subscriptions"])
+    routes = router(tag="subscriptions")
 
-    @router.post(
+    @routes.post(
         "/subscriptions",
         status_code=201,
         response_model=answers.Details,
         responses={200: {"model": answers.Details}, **errors(409)},
     )
-    def subscribe(body: Subscription) -> JSONResponse:
+    def subscribe(caller: Called, body: Subscription) -> JSONResponse:
         """Create a subscription; repeating the request changes nothing, and answers 200."""
-        told, is_new = control.create(body)
+        told, is_new = control.create(caller, body)
         return JSONResponse(told, 201 if is_new else 200)
 
-    @router.get("/subscriptions", response_model=list[answers.Details], responses=errors())
-    def list_subscriptions() -> JSONResponse:
+    @routes.get("/subscriptions", response_model=list[answers.Details], responses=errors())
+    def list_subscriptions(caller: Called) -> JSONResponse:
         """Return all subscriptions, and the results of each."""
-        return JSONResponse(control.all())
+        return JSONResponse(control.all(caller))
 
-    @router.get("/subscriptions/{id}", response_model=answers.Details, responses=errors(404))
-    def get_subscription(id: Id) -> JSONResponse:  # noqa: A002  # as the path says it
+    @routes.get("/subscriptions/{id}", response_model=answers.Details, responses=errors(404))
+    def get_subscription(caller: Called, id: Id) -> JSONResponse:  # noqa: A002  # as the path says it
         """Return one subscription, and its results."""
-        return JSONResponse(control.get(id))
+        return JSONResponse(control.get(caller, id))
 
-    @router.put("/subscriptions/{id}", response_model=answers.Details, responses=errors(404))
-    def replace_subscription(id: Id, body: Subscription) -> JSONResponse:  # noqa: A002
+    @routes.put("/subscriptions/{id}", response_model=answers.Details, responses=errors(404))
+    def replace_subscription(caller: Called, id: Id, body: Subscription) -> JSONResponse:  # noqa: A002
         """Replace a subscription, including its secrets; its group continues where it is."""
         if body.id != id:
             msg = f"the body says id {body.id!r}, and the path {id!r}"
             raise RequestRefused(msg)
-        return JSONResponse(control.replace(body))
+        return JSONResponse(control.replace(caller, body))
 
-    @router.delete("/subscriptions/{id}", response_model=answers.Summary, responses=errors(404))
-    def unsubscribe(id: Id) -> JSONResponse:  # noqa: A002
+    @routes.delete("/subscriptions/{id}", response_model=answers.Summary, responses=errors(404))
+    def unsubscribe(caller: Called, id: Id) -> JSONResponse:  # noqa: A002
         """Delete a subscription; requests in flight are finished."""
-        return JSONResponse(control.delete(id))
+        return JSONResponse(control.delete(caller, id))
 
-    return router
+    return routes
 
 
 def _changes(control: Control) -> APIRouter:
-    router = APIRouter(route_class=_Strict, tags=["subscriptions"])
+    routes = router(tag="subscriptions")
 
-    @router.post(
+    @routes.post(
         "/subscriptions/{id}/pause", response_model=answers.Summary, responses=errors(404)
     )
-    def pause(id: Id) -> JSONResponse:  # noqa: A002
+    def pause(caller: Called, id: Id) -> JSONResponse:  # noqa: A002
         """Stop deliveries until the subscription is resumed."""
-        return JSONResponse(control.pause(id))
+        return JSONResponse(control.pause(caller, id))
 
-    @router.post(
+    @routes.post(
         "/subscriptions/{id}/resume", response_model=answers.Summary, responses=errors(404)
     )
-    def resume(id: Id) -> JSONResponse:  # noqa: A002
+    def resume(caller: Called, id: Id) -> JSONResponse:  # noqa: A002
         """Deliver again, from where it stopped; also enables a disabled subscription."""
-        return JSONResponse(control.resume(id))
+        return JSONResponse(control.resume(caller, id))
 
-    @router.post(
+    @routes.post(
         "/subscriptions/{id}/replay", response_model=answers.Moved, responses=errors(404, 409)
     )
-    def replay(id: Id, body: Replay) -> JSONResponse:  # noqa: A002
+    def replay(caller: Called, id: Id, body: Replay) -> JSONResponse:  # noqa: A002
         """Continue from another position: a time, offsets, the beginning or the end."""
-        return JSONResponse(control.replay(id, body.start))
+        return JSONResponse(control.replay(caller, id, body.start))
 
-    @router.get(
+    @routes.post(
+        "/subscriptions/{id}/skip", response_model=answers.SteppedOver, responses=errors(404)
+    )
+    def skip(caller: Called, id: Id, body: answers.Skipped) -> JSONResponse:  # noqa: A002
+        """Step over a batch that cannot be read; what can be read is never stepped over."""
+        return JSONResponse(control.skip(caller, id, body))
+
+    @routes.get(
         "/subscriptions/{id}/attempts",
         response_model=list[answers.Attempt],
         responses=errors(404),
     )
-    def attempts(id: Id) -> JSONResponse:  # noqa: A002
+    def attempts(caller: Called, id: Id) -> JSONResponse:  # noqa: A002
         """Return the last requests, newest first, with the beginning of each answer."""
-        return JSONResponse(control.attempts(id))
+        return JSONResponse(control.attempts(caller, id))
 
-    return router
+    return routes
 
 
 def _dead_letters(control: Control) -> APIRouter:
-    router = APIRouter(route_class=_Strict, tags=["dead letters"])
+    routes = router(tag="dead letters")
 
-    @router.get("/subscriptions/{id}/dead", response_model=answers.Letters, responses=errors(404))
-    def dead_letters(id: Id, limit: Annotated[Most, Query()] = 50) -> JSONResponse:  # noqa: A002
+    @routes.get("/subscriptions/{id}/dead", response_model=answers.Letters, responses=errors(404))
+    def dead_letters(caller: Called, id: Id, limit: Annotated[Most, Query()] = 50) -> JSONResponse:  # noqa: A002
         """Return dead letters that are neither requeued nor dropped."""
-        return JSONResponse(control.dead(id, limit))
+        return JSONResponse(control.dead(caller, id, limit))
 
-    @router.get(
+    @routes.get(
         "/subscriptions/{id}/dead/{event}",
         response_model=answers.WholeLetter,
         responses=errors(404),
     )
     def dead_letter(
+        caller: Called,
         id: Id,  # noqa: A002
         event: Annotated[str, Path(min_length=1, max_length=500)],
     ) -> JSONResponse:
         """Return one dead letter whole, including its headers and value."""
-        return JSONResponse(control.dead_letter(id, event))
+        return JSONResponse(control.dead_letter(caller, id, event))
 
-    @router.post(
+    @routes.post(
         "/subscriptions/{id}/dead/requeue",
         response_model=list[answers.Resolved],
         responses=errors(404),
     )
-    def requeue(id: Id, body: Chosen) -> JSONResponse:  # noqa: A002
+    def requeue(caller: Called, id: Id, body: Chosen) -> JSONResponse:  # noqa: A002
         """Deliver dead letters again, to this subscription alone, with all their attempts."""
-        return JSONResponse(control.requeue(id, body))
+        return JSONResponse(control.requeue(caller, id, body))
 
-    @router.post(
+    @routes.post(
         "/subscriptions/{id}/dead/drop",
         response_model=list[answers.Resolved],
         responses=errors(404),
     )
-    def drop(id: Id, body: Chosen) -> JSONResponse:  # noqa: A002
+    def drop(caller: Called, id: Id, body: Chosen) -> JSONResponse:  # noqa: A002
         """Drop dead letters from the list."""
-        return JSONResponse(control.drop(id, body))
+        return JSONResponse(control.drop(caller, id, body))
 
-    return router
+    return routes
 
 
 def _original(control: Control) -> APIRouter:
-    router = APIRouter(route_class=_Strict, tags=["as Queue over HTTP"], prefix="/broker")
+    routes = router(tag="as Queue over HTTP", prefix="/broker")
 
-    @router.post("/subscription", response_model=OriginalSubscription, responses=errors(409))
-    def subscribe(body: OriginalSubscription) -> JSONResponse:
+    @routes.post("/subscription", response_model=OriginalSubscription, responses=errors(409))
+    def subscribe(caller: Called, body: OriginalSubscription) -> JSONResponse:
         """Create a subscription; the answer is the body, its tokens masked."""
-        return JSONResponse(control.create_originally(body))
+        return JSONResponse(control.create_originally(caller, body))
 
-    @router.get("/subscription", response_model=list[OriginalSubscription], responses=errors())
-    def list_subscriptions() -> JSONResponse:
+    @routes.get("/subscription", response_model=list[OriginalSubscription], responses=errors())
+    def list_subscriptions(caller: Called) -> JSONResponse:
         """Return all subscriptions, as far as these field names can express them."""
-        return JSONResponse(control.all_originally())
+        return JSONResponse(control.all_originally(caller))
 
-    @router.post("/unsubscribe", response_model=OriginalSubscription, responses=errors(404))
-    def unsubscribe(body: OriginalSubscription) -> JSONResponse:
+    @routes.post("/unsubscribe", response_model=OriginalSubscription, responses=errors(404))
+    def unsubscribe(caller: Called, body: OriginalSubscription) -> JSONResponse:
         """Delete the subscription with the id and the group of this body."""
-        return JSONResponse(control.delete_originally(body))
+        return JSONResponse(control.delete_originally(caller, body))
 
-    return router
+    return routes
 
 
-def _error(status: int, error: str, found: list[tuple[str, str]] | None = None) -> JSONResponse:
-    told = [{"path": path, "message": words} for path, words in found or ()]
+def _audit(control: Control) -> APIRouter:
+    routes = router(tag="audit")
+
+    @routes.get("/audit", response_model=list[answers.AuditEntry], responses=errors())
+    def audit(
+        caller: Called,
+        limit: Annotated[Most, Query()] = 50,
+        subscription: Annotated[str | None, Query(max_length=100)] = None,
+    ) -> JSONResponse:
+        """Return the last requests that changed something or were refused, newest first."""
+        return JSONResponse(control.audit(caller, limit, subscription))
+
+    return routes
+
+
+def _error(
+    request: Request, status: int, error: str, found: Sequence[tuple[str, str]] = ()
+) -> JSONResponse:
+    caller: Caller = request.state.caller
+    caller.error = error
+    told = [{"path": path, "message": words} for path, words in found]
     return JSONResponse({"error": error, "problems": told}, status)
 
 
-def _invalid(_: Request, error: Exception) -> JSONResponse:
+def _invalid(request: Request, error: Exception) -> JSONResponse:
     match error:
         case ValidationError():
             found = problems(error)
         case RequestValidationError():
             told = [(each["loc"][1:], each["type"], each["msg"]) for each in error.errors()]
             if any(kind == "json_invalid" for _, kind, _ in told):
-                return _error(400, "the body is not JSON")
+                return _error(request, 400, "the body is not JSON")
             found = said(told)
         case _:
             raise error
     text = "; ".join(f"{path}: {words}" if path else words for path, words in found)
-    return _error(422, text, found)
+    return _error(request, 422, text, found)
 
 
-def _failed(_: Request, error: Exception) -> JSONResponse:
-    return _error(_STATUS.get(type(error), 503), str(error))
+def _failed(request: Request, error: Exception) -> JSONResponse:
+    found = error.problems if isinstance(error, NotPermitted) else ()
+    return _error(request, _STATUS.get(type(error), 503), str(error), found)
 
 
-def _refused(_: Request, error: Exception) -> JSONResponse:
+def _refused(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, HTTPException):
         raise error
-    answer = _error(error.status_code, error.detail)
+    answer = _error(request, error.status_code, error.detail)
     answer.headers.update(error.headers or {})
     return answer

@@ -5,6 +5,9 @@ from importlib.resources import files
 
 from fastapi.responses import Response
 from fastapi.routing import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from dovecote.push.api.routing import router
 
 _PAGE_HEADERS = {
     # The page shows answers from strangers' endpoints: none of their content may run.
@@ -22,13 +25,24 @@ _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
 def page() -> APIRouter:
     """Return the operators' page; it calls the API with the token that is typed into it."""
-    router = APIRouter(include_in_schema=False)
+    routes = router()
     folder = files("dovecote.push").joinpath("page")
     for path, name in (("/", "page.html"), ("/page.css", "page.css"), ("/page.js", "page.js")):
         kind = f"{_KINDS[name.rpartition('.')[2]]}; charset=utf-8"
-        router.add_api_route(path, _file(folder.joinpath(name).read_bytes(), kind))
-    return router
+        routes.add_api_route(path, _file(folder.joinpath(name).read_bytes(), kind))
+    return routes
 
 
 def _file(content: bytes, kind: str) -> Callable[[], Response]:
     return lambda: Response(content, media_type=kind, headers=_PAGE_HEADERS)
+
+
+def metrics(registry: CollectorRegistry) -> APIRouter:
+    """Return /metrics for a process that does not show it to everybody."""
+    routes = router()
+
+    @routes.get("/metrics")
+    def shown() -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return routes

@@ -123,6 +123,7 @@ class Reading:
             self._numbers.in_flight.set_function(lambda: self._delivery.gate.in_flight)
             self._numbers.pace.set_function(lambda: self._delivery.gate.pace.found or 0.0)
             self._numbers.expired.set_function(lambda: consumer.metrics.expired_in_all)
+            self._numbers.stuck.set_function(lambda: len(consumer.metrics.stuck_partitions))
             self._numbers.lag.set_function(lambda: consumer.metrics.rows_behind)
             if self._ending:
                 consumer.stop()

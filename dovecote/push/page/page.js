@@ -127,7 +127,7 @@ function row(each) {
     ? button("Pause", () => ask("POST", at(each.id, "/pause")))
     : button("Resume", () => ask("POST", at(each.id, "/resume")));
   element.append(
-    cell([name, make("div", each.endpoint.url, "sub")]),
+    cell([name, make("div", String(each.endpoint?.url ?? "?"), "sub")]),
     cell(chip),
     cell(perSecond === null ? "–" : `${perSecond < 10 ? perSecond.toFixed(1) : plain(Math.round(perSecond))}/s`, "number"),
     cell(line(rates.get(each.id).points)),

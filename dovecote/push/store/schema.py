@@ -15,7 +15,7 @@ _GRANTS = """
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {schema}.migrations, {schema}.revision TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.subscriptions, {schema}.counts,
-    {schema}.attempts, {schema}.reports, {schema}.held TO {role};
+    {schema}.attempts, {schema}.reports, {schema}.held, {schema}.audit TO {role};
 """
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from psycopg import Connection
 from psycopg.types.json import Jsonb
 
-from dovecote.push.errors import Conflict, NoSuchSubscription
+from dovecote.push.errors import Conflict, NoSuchSubscription, TooMany
 from dovecote.push.rules.subscription.fields import MASK, SEALED
 from dovecote.push.rules.subscription.subscription import (
     StoredStatus,
@@ -39,6 +39,8 @@ class Stored:
     spec: dict[str, Any]
     status: StoredStatus
     created_at: datetime
+    owner: str = ""
+    """The owner that its maker's token has; empty: nobody's."""
 
     @property
     def group(self) -> str:
@@ -93,22 +95,32 @@ class Store:
         with self._tables.begin() as conn:
             return _one(self._read(conn, "WHERE id = %s", id_), id_)
 
-    def create(self, wanted: Subscription) -> tuple[Stored, bool]:
+    def create(
+        self, wanted: Subscription, owner: str = "", most: int | None = None
+    ) -> tuple[Stored, bool]:
         """
         Store a subscription; return it, and whether it is new. An equal one changes nothing.
 
+        `owner` is the owner of a new one, who then has no more than `most`.
+
         Raises:
             Conflict: there is a different one with that name.
+            TooMany: the owner would have more than `most`.
             Refused: it has secrets, and there is no key to seal them with.
         """
         with self._tables.begin() as conn:
             new = self._tables.execute(
                 conn,
-                "INSERT INTO {}.subscriptions (id, spec) VALUES (%s, %s)"
+                "INSERT INTO {}.subscriptions (id, spec, owner) VALUES (%s, %s, %s)"
                 " ON CONFLICT DO NOTHING RETURNING id",
                 wanted.id,
                 Jsonb(self._sealed(wanted)),
+                owner,
             ).fetchone()
+            # The trigger lets one insert at a time, and this statement sees those before.
+            if new is not None and most is not None and self._count(conn, owner) > most:
+                msg = f"{owner!r} has {most} subscriptions already"
+                raise TooMany(msg)
             found = _one(self._read(conn, "WHERE id = %s", wanted.id), wanted.id)
         if new is None and not self._is(found, wanted):
             msg = (
@@ -235,6 +247,11 @@ class Store:
                     )
         return changed
 
+    def _count(self, conn: Connection, owner: str) -> int:
+        query = "SELECT count(*) FROM {}.subscriptions WHERE owner = %s"
+        (number,) = self._tables.execute(conn, query, owner).fetchall()[0]
+        return int(number)
+
     def _sealed(self, wanted: Subscription) -> dict[str, Any]:
         return wanted.model_dump(mode="json", context={"seal": self._keys.seal})
 
@@ -254,12 +271,21 @@ class Store:
             return sealed  # delivery fails on it, and the subscription reports that
 
     def _read(self, conn: Connection, which: str, *values: object) -> list[Stored]:
-        query = "SELECT id, version, spec, state, reason, since, created_at FROM {}.subscriptions "
+        query = (
+            "SELECT id, version, spec, state, reason, since, created_at, owner"
+            " FROM {}.subscriptions "
+        )
         return [
             Stored(
-                id_, version, spec, StoredStatus(state=state, reason=reason, since=since), created
+                id_,
+                version,
+                # Each has an id, by which it is shown and can be deleted.
+                {**(spec if isinstance(spec, dict) else {}), "id": id_},
+                StoredStatus(state=state, reason=reason, since=since),
+                created,
+                owner,
             )
-            for id_, version, spec, state, reason, since, created in self._tables.execute(
+            for id_, version, spec, state, reason, since, created, owner in self._tables.execute(
                 conn, query + which, *values
             )
         ]
@@ -267,9 +293,13 @@ class Store:
 
 def _one(found: list[Stored], id_: str) -> Stored:
     if not found:
-        msg = f"there is no subscription called {id_!r}"
-        raise NoSuchSubscription(msg)
+        raise NoSuchSubscription(no_such(id_))
     return found[0]
+
+
+def no_such(id_: str) -> str:
+    """Return how an error says that there is no subscription with this id."""
+    return f"there is no subscription called {id_!r}"
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401  # JSON

@@ -106,7 +106,7 @@ class Subscription(Model):
         try:
             of_topics.matcher(f"^{self.pattern}")  # alone: in brackets, `a)|(b` would be valid
         except ValueError as error:
-            msg = f"pattern is not a regular expression: {error}"
+            msg = f"pattern is no regular expression that can be taken: {error}"
             raise ValueError(msg) from None
         if self.pattern.startswith("^") and not _ANCHORED_ALIKE.fullmatch(self.pattern):
             msg = (
@@ -123,6 +123,17 @@ class Subscription(Model):
         own = dict.fromkeys((self.dead_letters, self.requeued), "dead letters")
         if (wrong := wrong or of_topics.reads_own(entries, own)) is not None:
             raise ValueError(wrong)
+        return self
+
+    @model_validator(mode="after")
+    def _reads_nothing_internal(self) -> Self:
+        for name in self.topic_names():
+            if name.startswith(of_topics.OURS):
+                msg = (
+                    f"{name} is a topic in which Kafka or Dovecote keeps its own state: no "
+                    "subscription reads one"
+                )
+                raise ValueError(msg)
         return self
 
     @model_validator(mode="after")
@@ -152,6 +163,11 @@ class Subscription(Model):
         """
         return [*self._entries(), self.requeued]
 
+    def outline(self) -> str:
+        """Return where it reads and sends, without any secret."""
+        read = self.pattern or ", ".join(self.topic_names())
+        return f"to {self.endpoint.url}, from {read}, as {self.group_id}"
+
     def named(self, there: Collection[str]) -> list[str]:
         """Return the topics that it means: by name, or those of its pattern that are `there`."""
         return of_topics.matched(self._entries(), there)
@@ -161,7 +177,12 @@ class Subscription(Model):
 
     @property
     def group_id(self) -> str:
-        return self.group or f"dovecote.push.{self.id}"
+        return self.group or self.own_group
+
+    @property
+    def own_group(self) -> str:
+        """The group that no other subscription has by default."""
+        return f"dovecote.push.{self.id}"
 
     @property
     def consumer_name(self) -> str:
@@ -171,7 +192,12 @@ class Subscription(Model):
     @property
     def dead_letters(self) -> str:
         """The topic of its dead letters."""
-        return self.dead_letter_topic or f"dovecote.push.{self.id}.dead"
+        return self.dead_letter_topic or self.own_dead_letters
+
+    @property
+    def own_dead_letters(self) -> str:
+        """The topic of dead letters that no other subscription has by default."""
+        return f"dovecote.push.{self.id}.dead"
 
     @property
     def requeued(self) -> str:

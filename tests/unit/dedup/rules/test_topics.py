@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from dedup.consumer import Consumer
 from dedup.retries.backoff import Backoff
 from dedup.retries.plan import Plan, Tier
-from dedup.rules.topics import matched, matcher
+from dedup.rules.topics import matched, matcher, written_out
 from dedup.serving.retries import Retries
 from dedup.settings.consumer import ConsumerSettings
 from dovecote.push.rules.subscription.subscription import Subscription, subscription
@@ -98,6 +98,61 @@ def test_no_pattern_takes_long(pattern: str) -> None:
     assert not matcher(f"^{pattern}")(LONG)
     subscription({"id": LONG, "pattern": pattern, "endpoint": ENDPOINT})
     assert time.process_time() - began < 5
+
+
+FREEZING = [
+    "((x{0,120})*){0,120}",
+    "[(?<]((x{0,120})*){0,120}[>]?",
+    "[]]?((x{0,120})*){0,120}[)]?",
+    "((([a-z.]?){0,30}){0,30}){0,30}y",
+    "(x?){ 5000 }y",
+    "(?x)x{0,1# }\n20}",
+]
+
+
+@pytest.mark.parametrize("pattern", FREEZING)
+def test_a_pattern_that_is_long_with_its_repetitions_written_out_is_refused_at_once(
+    pattern: str,
+) -> None:
+    began = time.process_time()
+    with pytest.raises(ValidationError, match="regular expression that can be taken"):
+        pushed(pattern=pattern)
+    with pytest.raises(ValidationError, match="regular expression that can be taken"):
+        consumer(topics=[f"^{pattern}"])
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "parts"),
+    [
+        (r"orders\.v[0-9]+", 9 + 1),
+        ("(ab){3}", 9),
+        ("(ab){2,}", 6),
+        ("(ab){0,7}", 21),
+        ("x{0}", 1),
+        ("[]x{9}]{2}", 2),
+        ("[^]x{9}]{2}", 2),
+        ("[a[b]{9}]{2}", 2),
+        (r"[\]{9}]{2}", 2),
+        (r"\{{3}", 3),
+        (r"\p{Greek}{7}", 7),
+        ("(?i:a){3}", 6),
+        ("(?P<x>a|b){2}", 8),
+    ],
+)
+def test_repetitions_are_written_out(pattern: str, parts: int) -> None:
+    assert written_out(pattern) == parts
+    assert matcher(f"^{pattern}") is not None
+
+
+def test_a_name_is_judged_once_however_often_topics_are_listed() -> None:
+    there = [f"{'x' * 200}{number}" for number in range(1_000)]
+    entries = ["^(([a-z]?){12}){12}y"]
+    assert matched(entries, there) == []
+    began = time.process_time()
+    for _ in range(100):
+        assert matched(entries, there) == []
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,39 @@ def test_dead_letters_that_are_meant_are_asked_for_and_missed(
     assert "no such dead letter" in wrong("dead", "drop", "a", "--reason", "503")
 
 
+def test_the_audit_log_is_listed_so_that_it_steers_no_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    entry = {
+        "at": "2026-02-01T09:30:00+00:00",
+        "actor": "shop",
+        "address": "10.0.0.1",
+        "method": "DELETE",
+        "path": "/subscriptions/a\x1b",
+        "status": 403,
+        "error": "no right",
+        "detail": "",
+        "times": 1,
+    }
+    stranger = entry | {"actor": None, "times": 7, "error": "", "address": None, "path": "/"}
+
+    def ask(_: Api, method: str, path: str) -> list[dict[str, Any]]:
+        asked.append(f"{method} {path}")
+        return [entry, stranger]
+
+    monkeypatch.setattr(Api, "__call__", ask)
+    assert said("audit", "a&b").splitlines() == [
+        (
+            "2026-02-01T09:30:00+00:00  shop  from 10.0.0.1  DELETE '/subscriptions/a\\x1b'  403"
+            "  (no right)"
+        ),
+        "2026-02-01T09:30:00+00:00  nobody known  DELETE /  403  7 times",
+    ]
+    assert json.loads(said("audit", "--json", "--limit", "1").splitlines()[0]) == entry
+    assert asked == ["GET /audit?limit=50&subscription=a%26b", "GET /audit?limit=1"]
+
+
 def test_without_its_packages_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "_OF_PUSH", ("json", "not_there"))
     assert wrong("key") == "push needs not_there: pip install 'dovecote[push]'"

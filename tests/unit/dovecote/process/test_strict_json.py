@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.testclient import TestClient
 from pydantic import TypeAdapter
@@ -15,6 +15,9 @@ from dedup.replay.trace import BadTrace, read
 from dovecote.process.settings import Settings, load
 from dovecote.process.strict_json import loads
 from dovecote.push.api import app as push_app
+from dovecote.push.api.access import Access, hashed
+from dovecote.push.api.routing import router
+from dovecote.push.rules.access.scope import everything
 from outbox.errors import BadSettings
 from spark_jobs.operators.aggregation.config import Format
 from spark_jobs.operators.aggregation.formats.formats import codec
@@ -89,20 +92,22 @@ def test_it_is_refused_in_a_table_that_the_environment_gives() -> None:
 
 def test_it_is_refused_by_the_api_of_push() -> None:
     app = FastAPI()
-    router = APIRouter(route_class=push_app._Strict)
+    routes = router()
 
-    @router.post("/")
+    @routes.post("/subscriptions")
     def take(body: dict[str, Any]) -> dict[str, Any]:
         return body
 
-    app.include_router(router)
+    app.include_router(routes)
     app.add_exception_handler(HTTPException, push_app._refused)
     app.add_exception_handler(RequestValidationError, push_app._invalid)
-    client = TestClient(app)
-    headers = {"content-type": "application/json"}
-    assert client.post("/", content=b'{"c": 1}', headers=headers).json() == {"c": 1}
-    refused = client.post("/", content=TWICE.encode(), headers=headers)
+    tokens = [(hashed("t"), everything("ops"))]
+    guarded = Access(app, tokens=tokens, max_body=1_000, note=lambda _: None)
+    client = TestClient(guarded)
+    headers = {"content-type": "application/json", "authorization": "Bearer t"}
+    assert client.post("/subscriptions", content=b'{"c": 1}', headers=headers).json() == {"c": 1}
+    refused = client.post("/subscriptions", content=TWICE.encode(), headers=headers)
     assert refused.status_code == 400
     assert refused.json()["error"] == f"the body is not JSON: {SAID}"
-    refused = client.post("/", content=b"{", headers=headers)
+    refused = client.post("/subscriptions", content=b"{", headers=headers)
     assert (refused.status_code, refused.json()["error"]) == (400, "the body is not JSON")

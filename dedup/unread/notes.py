@@ -1,0 +1,136 @@
+"""Keep notes of operators on what is stepped over, in a topic of their own."""
+
+import json
+from collections.abc import Mapping
+from contextlib import closing
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from dedup.rules.unread import SkipNote
+from outbox.errors import DovecoteError
+from outbox.kafka import kafka_logger
+from outbox.secrets import fresh_all
+
+TOPIC = "dovecote.skips"
+"""Keeps the newest note on each offset; nothing else is written there."""
+
+_log = kafka_logger("dovecote.consumer.kafka")
+
+_SECONDS = 5.0  # a consumer that ends waits for its look at the notes
+_POLL_SECONDS = 0.5
+_CONFIG = {"cleanup.policy": "compact"}
+_MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}  # noqa: SLF001  # librdkafka's name
+_THERE = KafkaError.TOPIC_ALREADY_EXISTS
+_END = KafkaError._PARTITION_EOF  # noqa: SLF001  # as above
+
+
+def notes_of(kafka: Mapping[str, str], group: str) -> list[SkipNote]:
+    """
+    Return the notes for a group; none, if the topic is not there.
+
+    Raises:
+        DovecoteError: they cannot be read.
+    """
+    consumer = Consumer(
+        {
+            **fresh_all(kafka),
+            "group.id": "dovecote-skips",  # required by the client, but not used
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 100,
+        },
+        logger=_log,
+    )
+    with closing(consumer):
+        try:
+            found = consumer.list_topics(TOPIC, timeout=_SECONDS).topics[TOPIC]
+            if found.error is not None and found.error.code() in _MISSING:
+                return []
+            values = _values(consumer, set(found.partitions))
+        except KafkaException as error:
+            msg = f"topic {TOPIC!r}, of what is stepped over, cannot be read: "
+            raise DovecoteError(msg + error.args[0].str()) from error
+    decoded = (SkipNote.decode(value) for value in values.values())
+    return [each for each in decoded if each is not None and each.group == group]
+
+
+def _values(consumer: Consumer, open_: set[int]) -> dict[bytes | None, bytes | None]:
+    """Return the newest value of each key."""
+    consumer.assign([TopicPartition(TOPIC, each, 0) for each in open_])
+    values: dict[bytes | None, bytes | None] = {}
+    waited = 0.0
+    while open_:
+        message = consumer.poll(_POLL_SECONDS)
+        if message is None:
+            waited += _POLL_SECONDS
+            if waited >= _SECONDS:
+                msg = f"topic {TOPIC!r}, of what is stepped over, cannot be read: no answer"
+                raise DovecoteError(msg)
+            continue
+        error = message.error()
+        if error is None:
+            values[message.key()] = message.value()
+        elif error.code() == _END:
+            open_.discard(message.partition() or 0)
+        elif not error.retriable():
+            raise KafkaException(error)
+    return values
+
+
+def keep(kafka: Mapping[str, str], note: SkipNote) -> None:
+    """
+    Write a note, and return once the brokers have it; create its topic if there is none.
+
+    Raises:
+        DovecoteError: it may not be there.
+    """
+    try:
+        _make_topic(AdminClient(fresh_all(kafka), logger=_log))
+        producer = Producer(
+            {
+                **fresh_all(kafka),
+                "acks": "all",
+                "enable.idempotence": True,
+                "message.timeout.ms": int(_SECONDS * 1000),
+            },
+            logger=_log,
+        )
+        failed: list[KafkaError] = []
+        key, value = note.encode()
+        producer.produce(
+            TOPIC, value, key, on_delivery=lambda error, _: failed.append(error) if error else None
+        )
+        producer.flush(_SECONDS + 1)
+    except KafkaException as error:
+        msg = f"the note cannot be written to topic {TOPIC!r}: {error.args[0].str()}"
+        raise DovecoteError(msg) from error
+    if failed:
+        msg = f"the note cannot be written to topic {TOPIC!r}: {failed[0].str()}"
+        raise DovecoteError(msg)
+
+
+def _make_topic(admin: AdminClient) -> None:
+    found = admin.list_topics(TOPIC, timeout=_SECONDS).topics[TOPIC]
+    if found.error is None:
+        return
+    asked = admin.create_topics([NewTopic(TOPIC, num_partitions=1, config=_CONFIG)])
+    try:
+        asked[TOPIC].result(_SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() != _THERE:
+            raise
+
+
+def told(note: SkipNote) -> str:
+    """Return a note in words, for a log."""
+    offsets = f"offset {note.first}"
+    if note.until > note.first + 1:
+        offsets = f"offsets {note.first} to {note.until - 1}"
+    return (
+        f"{note.topic}/{note.partition}: {offsets} cannot be read and are stepped over, as "
+        f"{json.dumps(note.by)} decided at {note.at} ({json.dumps(note.why)})"
+    )

@@ -1,0 +1,231 @@
+"""Watch partitions that do not go on: say so, try again, and step over what a note covers."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException
+
+from dedup.metrics import Metrics
+from dedup.retries.aside import Partition
+from dedup.rules.lanes.assigned import Assigned
+from dedup.rules.unread import Place, SkipNote
+from dedup.unread.notes import told
+from dedup.unread.probing import OF_RECORD
+from outbox.errors import DovecoteError
+
+_log = logging.getLogger("dovecote.consumer")
+
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 30.0
+_LOOK_SECONDS = 5.0
+_AGAIN_SECONDS = 60.0
+_MOST_NAMED = 5
+_REPEATED = 3
+_ADVICE = (
+    "repair it, or step over it by name: `dovecote consume skip`, or `dovecote push skip` for a "
+    "subscription"
+)
+
+
+@dataclass(slots=True)
+class _Stuck:
+    """A partition that does not go on."""
+
+    assigned: Assigned
+    at: int
+    """The offset that is to be read next."""
+    why: str
+    since: float
+    errors: int = 0
+    pause: float = _FIRST_PAUSE
+    again: float = 0.0
+    logged: float = -_AGAIN_SECONDS
+    is_said: bool = False
+    """Whether it is worth a word: other errors than those about records may pass by themselves."""
+
+
+class Watch:
+    """
+    Used by the poll thread only.
+
+    A partition is *blocked* from an error about a record until it is read again from the same
+    place. Meanwhile nothing of it is taken, because the client may go on after the record, or
+    anywhere: with a wrong checksum it takes the middle of a batch for the beginning of one.
+
+    `read_from` lets the client read partitions from other offsets. `noted` returns the notes of
+    operators for places that cannot be read, and may take its time: one of `threads` calls it,
+    while a partition is stuck.
+    """
+
+    def __init__(
+        self,
+        assigned: Mapping[Partition, Assigned],
+        *,
+        read_from: Callable[[Mapping[Partition, int]], None],
+        noted: Callable[[Mapping[Place, str | None]], Mapping[Place, SkipNote]],
+        threads: Executor,
+        metrics: Metrics,
+        stall_after: float,
+    ) -> None:
+        self._assigned, self._read_from, self._noted = assigned, read_from, noted
+        self._threads, self._metrics, self._stall_after = threads, metrics, stall_after
+        self._stuck: dict[Partition, _Stuck] = {}
+        self._standing: dict[Partition, tuple[Assigned, int | None, float]] = {}
+        self._known: Mapping[Place, SkipNote] = {}
+        self._looking: Future[Mapping[Place, SkipNote]] | None = None
+        self._looked = -_LOOK_SECONDS
+        self._no_notes = ""
+        self._broker: tuple[str, float] | None = None
+
+    def failed(self, place: Partition, offset: int | None, error: KafkaError) -> None:
+        """Take an error that the client returned in place of a record of a partition."""
+        found = self._assigned.get(place)
+        if found is None or found.blocked:
+            return
+        now = time.monotonic()
+        at = found.offsets.next
+        at = max(0, offset or 0) if at is None else at
+        stuck = self._known_as(place, _Stuck(found, at, "", now))
+        stuck.why, stuck.errors = error.str(), stuck.errors + 1
+        if error.code() in OF_RECORD:
+            found.blocked = True
+            stuck.again = now + stuck.pause
+            stuck.pause = min(2 * stuck.pause, _LONGEST_PAUSE)
+        stuck.is_said = stuck.is_said or found.blocked or stuck.errors >= _REPEATED
+        self._say(place, stuck)
+
+    def broker_failed(self, error: str) -> None:
+        """Take note that an answer of a broker cannot be read, of whichever partition it is."""
+        self._broker = error, time.monotonic()
+
+    def go_on(self) -> None:
+        """Read blocked partitions again if it is time to, and step over what a note covers."""
+        if not self._stuck:
+            return
+        now = time.monotonic()
+        for place, each in list(self._stuck.items()):
+            if self._assigned.get(place) is not each.assigned:
+                self._end(place)
+        self._look(now)
+        noted = {
+            place: note
+            for place, each in self._stuck.items()
+            if (note := self._known.get(Place(*place, each.at))) is not None
+        }
+        due = {
+            place: each.at
+            for place, each in self._stuck.items()
+            if each.assigned.blocked and now >= each.again
+        } | {place: note.until for place, note in noted.items()}
+        if not due:
+            return
+        try:
+            self._read_from(due)
+        except KafkaException as error:  # the assignment is changing
+            _log.debug("not read again yet: %s", error)
+            return
+        for place in due:
+            self._assigned[place].blocked = False
+        for place, note in noted.items():
+            self._step_over(place, note)
+        self._known = {}
+
+    def observe(self, ends: Mapping[Partition, int]) -> None:
+        """Notice which partitions go on, and which do not; `ends` are those of their logs."""
+        now = time.monotonic()
+        for place, each in list(self._stuck.items()):
+            if not each.assigned.blocked and each.assigned.offsets.next not in {None, each.at}:
+                _log.info("%s/%d goes on after offset %d", *place, each.at)
+                self._end(place)
+        for place in self._standing.keys() - self._assigned.keys():
+            del self._standing[place]
+        for place, found in self._assigned.items():
+            at = found.offsets.next
+            known = self._standing.get(place)
+            if known is None or known[:2] != (found, at) or found.paused or found.blocked:
+                self._standing[place] = found, at, now
+            elif at is not None and at < ends.get(place, -1):
+                self._silent(place, _Stuck(found, at, "", now), now - known[2], ends[place])
+
+    def report(self) -> str:
+        """Return which partitions do not go on, and why."""
+        said = [
+            f"{topic}/{partition} does not go on at offset {each.at}: {each.why}"
+            for (topic, partition), each in sorted(self._stuck.items())
+            if each.is_said
+        ]
+        self._metrics.stuck(place for place, each in self._stuck.items() if each.is_said)
+        if len(said) > _MOST_NAMED:
+            said[_MOST_NAMED:] = [f"{len(said) - _MOST_NAMED} more partitions do not go on"]
+        if said and self._no_notes:
+            said.append(self._no_notes)
+        if said:
+            said.append(_ADVICE)
+        if self._broker is not None and time.monotonic() - self._broker[1] < _AGAIN_SECONDS:
+            said.append(f"an answer of Kafka cannot be read: {self._broker[0]}")
+        return "; ".join(said)
+
+    def _silent(self, place: Partition, stuck: _Stuck, seconds: float, end: int) -> None:
+        if seconds <= self._stall_after:
+            return
+        stuck = self._known_as(place, stuck)
+        if not stuck.errors:
+            stuck.is_said = True
+            stuck.why = (
+                f"nothing has come for {seconds:.0f} s, and the log goes on to {end}: a "
+                "transaction is open there, or the client cannot read it"
+            )
+        self._say(place, stuck)
+
+    def _known_as(self, place: Partition, new: _Stuck) -> _Stuck:
+        """Return what is known of a partition that stands where `new` says."""
+        stuck = self._stuck.get(place)
+        if stuck is None or stuck.at != new.at or stuck.assigned is not new.assigned:
+            self._stuck[place] = stuck = new
+        return stuck
+
+    def _say(self, place: Partition, stuck: _Stuck) -> None:
+        now = time.monotonic()
+        if stuck.is_said and now - stuck.logged >= _AGAIN_SECONDS:
+            stuck.logged = now
+            _log.warning(
+                "%s/%d does not go on at offset %d (since %.0f s): %s; %s",
+                *place,
+                stuck.at,
+                now - stuck.since,
+                stuck.why,
+                _ADVICE,
+            )
+
+    def _look(self, now: float) -> None:
+        if self._looking is not None:
+            if not self._looking.done():
+                return
+            try:
+                self._known, self._no_notes = self._looking.result(), ""
+            except DovecoteError as error:
+                self._no_notes = str(error)
+            self._looking = None
+        places = {
+            Place(*place, each.at): each.assigned.offsets.topic_id
+            for place, each in self._stuck.items()
+            if each.is_said
+        }
+        if places and now - self._looked >= _LOOK_SECONDS:
+            self._looked = now
+            self._looking = self._threads.submit(self._noted, places)
+
+    def _step_over(self, place: Partition, note: SkipNote) -> None:
+        found = self._assigned[place]
+        _log.warning("%s", told(note))
+        self._metrics.stepped_over(place[0], note.until - self._stuck[place].at)
+        found.offsets.pass_over(note.until)
+        found.changed = True
+        self._end(place)
+
+    def _end(self, place: Partition) -> None:
+        del self._stuck[place]
+        self._standing.pop(place, None)

@@ -1,0 +1,1 @@
+"""Decide what a token of the API may do."""

@@ -1,0 +1,185 @@
+"""A partition that does not go on is said, tried again, and stepped over by a note alone."""
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from dedup.metrics import Metrics
+from dedup.retries.aside import Partition
+from dedup.rules.lanes.assigned import Assigned, assigned
+from dedup.rules.lanes.lanes import Lanes
+from dedup.rules.lanes.offsets import Offsets
+from dedup.rules.unread import Place, SkipNote, covering
+from dedup.unread.watch import Watch
+from outbox.errors import DovecoteError
+
+PLACE = ("orders", 0)
+BROKEN = KafkaError(KafkaError._BAD_COMPRESSION, "Decompression failed")
+ODD = KafkaError(KafkaError.UNKNOWN, "odd")
+
+
+class AtOnce(Executor):
+    def submit(self, call: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(call(*given, **named))
+        except DovecoteError as error:
+            done.set_exception(error)
+        return done
+
+
+class Watched:
+    """A watch over one partition that stands at 42."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1_000.0
+        monkeypatch.setattr("dedup.unread.watch.time.monotonic", lambda: self.now)
+        lanes: Lanes[Any] = Lanes("apart")
+        self.found = assigned(
+            lanes.begin(*PLACE),
+            Offsets(42, "dove1tAAAAAAAAAAAAAAAAAAAAAB", topic_id="AAAAAAAAAAAAAAAAAAAAAB"),
+            max_skew=10,
+        )
+        self.assigned: dict[Partition, Assigned] = {PLACE: self.found}
+        self.moved: list[Mapping[Partition, int]] = []
+        self.notes: list[SkipNote] = []
+        self.no_notes = ""
+        self.metrics = Metrics("g")
+        self.watch = Watch(
+            self.assigned,
+            read_from=self.moved.append,
+            noted=self._noted,
+            threads=AtOnce(),
+            metrics=self.metrics,
+            stall_after=60,
+        )
+
+    def _noted(self, places: Mapping[Place, str | None]) -> Mapping[Place, SkipNote]:
+        if self.no_notes:
+            raise DovecoteError(self.no_notes)
+        found = {place: covering(self.notes, place, id_) for place, id_ in places.items()}
+        return {place: note for place, note in found.items() if note is not None}
+
+    def go_on(self, seconds: float) -> None:
+        self.now += seconds
+        self.watch.go_on()
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    return Watched(monkeypatch)
+
+
+def test_an_error_of_a_record_blocks_its_partition_until_it_is_read_again(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    waits: list[float] = []
+    for _ in range(8):
+        watched.watch.failed(PLACE, 42, BROKEN)
+        assert watched.found.blocked
+        began, tries = watched.now, len(watched.moved)
+        while len(watched.moved) == tries:
+            watched.go_on(0.5)
+        assert watched.moved[-1] == {PLACE: 42}
+        assert not watched.found.blocked
+        waits.append(watched.now - began)
+    assert waits == [1, 2, 4, 8, 16, 30, 30, 30]
+    said = watched.watch.report()
+    assert said.startswith("orders/0 does not go on at offset 42: Decompression failed; repair it")
+    assert watched.metrics.stuck_partitions == {PLACE}
+    assert 2 <= caplog.text.count("does not go on") <= 3
+    watched.found.offsets.polled(42)
+    watched.watch.observe({PLACE: 50})
+    assert watched.watch.report() == ""
+    assert watched.metrics.stuck_partitions == frozenset()
+
+
+def test_a_note_that_covers_the_offset_is_followed_and_another_is_not(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    def note(first: int, until: int, **other: Any) -> SkipNote:
+        given: dict[str, Any] = {
+            "group": "g",
+            "topic": "orders",
+            "partition": 0,
+            "topic_id": None,
+        } | other
+        return SkipNote(
+            first=first, until=until, error="broken", by="ann", at="now", why="agreed", **given
+        )
+
+    watched.notes = [note(40, 42), note(43, 50), note(40, 50, partition=1)]
+    watched.notes += [note(40, 50, topic_id="AAAAAAAAAAAAAAAAAAAAAC")]
+    watched.watch.failed(PLACE, 40, BROKEN)
+    watched.go_on(0.0)
+    watched.go_on(0.5)
+    assert watched.moved == []
+    watched.notes.append(note(40, 50))
+    for _ in range(8):
+        watched.go_on(0.9)
+    assert watched.moved[-1] == {PLACE: 50}
+    assert not watched.found.blocked
+    assert (watched.found.offsets.next, watched.found.offsets.position) == (50, 50)
+    assert watched.found.changed
+    assert watched.watch.report() == ""
+    assert 'as "ann" decided at now ("agreed")' in caplog.text
+
+
+def test_no_note_is_looked_for_while_everything_goes_on(watched: Watched) -> None:
+    watched.no_notes = "nobody may ask"
+    watched.go_on(100)
+    watched.watch.observe({PLACE: 42})
+    assert watched.watch.report() == ""
+    watched.watch.failed(PLACE, 42, BROKEN)
+    watched.go_on(0.0)
+    watched.go_on(0.1)
+    assert "nobody may ask" in watched.watch.report()
+
+
+def test_another_error_is_said_if_it_comes_again_and_again(watched: Watched) -> None:
+    for number in range(3):
+        assert ("odd" in watched.watch.report()) is (number >= 3)
+        watched.watch.failed(PLACE, 42, ODD)
+    assert "orders/0 does not go on at offset 42: odd" in watched.watch.report()
+    assert not watched.found.blocked
+    watched.go_on(100)
+    assert watched.moved == []
+
+
+def test_a_partition_that_stands_before_its_end_is_said_after_a_while(watched: Watched) -> None:
+    for end, said in ((42, False), (43, True)):
+        watched.watch.observe({PLACE: end})
+        watched.now += 30
+        watched.watch.observe({PLACE: end})
+        assert watched.watch.report() == ""
+        watched.now += 31
+        watched.watch.observe({PLACE: end})
+        assert ("nothing has come for" in watched.watch.report()) is said
+        watched.found.paused = True
+        watched.watch.observe({PLACE: end})
+        watched.found.paused = False
+    watched.found.offsets.reached(43)
+    watched.watch.observe({PLACE: 43})
+    assert watched.watch.report() == ""
+
+
+def test_what_was_revoked_or_begun_anew_is_forgotten(watched: Watched) -> None:
+    watched.watch.failed(PLACE, 42, BROKEN)
+    del watched.assigned[PLACE]
+    watched.watch.failed(PLACE, 42, BROKEN)
+    watched.go_on(100)
+    watched.watch.observe({})
+    assert watched.watch.report() == ""
+    assert watched.moved == []
+
+
+def test_an_answer_that_the_client_cannot_take_is_said_for_a_while(watched: Watched) -> None:
+    watched.watch.broker_failed("Invalid response size: increase receive.message.max.bytes")
+    assert "increase receive.message.max.bytes" in watched.watch.report()
+    watched.now += 61
+    assert watched.watch.report() == ""
