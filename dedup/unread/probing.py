@@ -214,6 +214,6 @@ def _id(kafka: Mapping[str, str], topic: str) -> str | None:
     try:
         asked = admin.describe_topics(TopicCollection([topic]), request_timeout=_SECONDS)
         return topic_id(asked[topic].result(_SECONDS).topic_id)
-    except KafkaException as error:
+    except (KafkaException, TimeoutError) as error:
         _log.debug("the id of topic %s is not known: %s", topic, error)
         return None

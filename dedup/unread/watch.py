@@ -206,8 +206,8 @@ class Watch:
                 return
             try:
                 self._known, self._no_notes = self._looking.result(), ""
-            except DovecoteError as error:
-                self._no_notes = str(error)
+            except (DovecoteError, KafkaException) as error:
+                self._no_notes = f"what may be stepped over is not known: {error}"
             self._looking = None
         places = {
             Place(*place, each.at): each.assigned.offsets.topic_id

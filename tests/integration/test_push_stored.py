@@ -51,6 +51,7 @@ def test_what_is_stored_and_bad_stops_no_start_is_shown_and_can_be_deleted(
                 within=5,
                 what="the trouble of each is shown",
             )
+            assert client("POST", "/subscriptions", BAD["freezing"]).status == 422
             assert engine.work.keys() == {"slack", "namesake"}
             assert client("GET", "/readyz").status == 200
             assert client("GET", "/broker/subscription").status == 200
