@@ -23,7 +23,7 @@ from dedup.rules.lanes.pressure import Limits, Pressure
 from dedup.rules.record import Record
 from dovecote.process.rarely import Rarely
 from outbox.envelope import DELIVERY, Pair
-from outbox.kafka import headers_of
+from outbox.kafka import headers_of, right, told
 from outbox.timestamps import milliseconds
 
 _log = logging.getLogger("dovecote.consumer")
@@ -60,6 +60,7 @@ class Polling:
         self._subscribing = subscribing
         self._handover, self._workers = partitions.handover, partitions.workers
         self._metrics, self._health = partitions.metrics, health
+        self._group = right("Read", "group", settings.group)
         self._batch_size = settings.batch_size
         self._by_key = settings.order == "key"
         self._retry_topics = retry_topics
@@ -155,6 +156,8 @@ class Polling:
                 found = self._assignment.begin_anew(found)
                 new = found.record
             found.changed = True
+            if not found.batch:
+                self._absent.read(topic)
             if not found.offsets.polled(offset):
                 self._remembered += 1
                 continue
@@ -179,6 +182,7 @@ class Polling:
     def _noticed(self, error: KafkaError, message: Message) -> None:
         """Handle an error that the client returned in a message's place."""
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the client's name for it
+            self._absent.read(message.topic())
             found = self._assigned.get((message.topic(), message.partition()))
             if found is not None:
                 found.offsets.reached(message.offset())
@@ -189,9 +193,11 @@ class Polling:
             return
         if (ended := reason_to_end(error)) is not None:
             raise ended
-        self._health.said(error.str())
-        self._absent.noticed(error, message.topic())
-        _rarely.warning("Kafka says: %s", error.str())
+        topic = message.topic()
+        said = told(error, self._group if topic is None else right("Read", "topic", topic))
+        self._health.said(said)
+        self._absent.noticed(error, topic)
+        _rarely.warning("Kafka says: %s", said)
 
     def _relieve(self) -> None:
         """Take no more records while there are too many; go on when there is room."""

@@ -19,7 +19,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 )
 
 from outbox.envelope import ID
-from outbox.kafka import headers_of, kafka_logger, require_answers
+from outbox.kafka import (
+    FORBIDDEN,
+    headers_of,
+    kafka_logger,
+    require_answers,
+    right,
+    told,
+)
 from relay.errors import Outage, Refused
 from relay.kafka.progress_topic import client_properties
 from relay.rules.reconciliation import Doubts, Sent
@@ -107,6 +114,11 @@ class LookingBack:
         """
         wanted = set(topics)
         metadata = consumer.list_topics(timeout=self._timeout)
+        for topic in sorted(wanted - metadata.topics.keys()):
+            # A topic that we may not see looks as if it were not there, until it is named.
+            found = consumer.list_topics(topic, timeout=self._timeout).topics.get(topic)
+            if found is not None and found.error and found.error.code() in FORBIDDEN:
+                raise _refused(found.error, right("Read", "topic", topic))
         leaders = _leaders(metadata, wanted)
         for broker in metadata.brokers.values():
             # A client that knows one broker gets that broker's own belief.
@@ -138,8 +150,8 @@ class LookingBack:
         if new:
             configs = self._configs({topic for topic, _ in new})
             asked = [TopicPartition(*each, self._start) for each in new]
-            told = consumer.offsets_for_times(asked, timeout=self._timeout)
-            for place in require_answers(told):
+            answers = consumer.offsets_for_times(asked, timeout=self._timeout)
+            for place in require_answers(answers):
                 each = place.topic, place.partition
                 low, high = consumer.get_watermark_offsets(place, timeout=self._timeout)
                 offset = place.offset if 0 <= place.offset <= high else high
@@ -201,6 +213,8 @@ class LookingBack:
                 messages = consumer.consume(_CHUNK, 0.5)
                 for message in messages:
                     each = str(message.topic()), int(message.partition() or 0)
+                    if each not in ends:
+                        continue  # an error about the client itself, and not about records
                     if self._take(each, message):
                         moved = time.monotonic()
                     if self._next[each] >= ends[each]:
@@ -223,6 +237,8 @@ class LookingBack:
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # its name
             if error.retriable() or error.code() in _PASSING:
                 return False
+            if error.code() in FORBIDDEN:
+                raise _refused(error, right("Read", "topic", partition[0]))
             raise KafkaException(error)
         self._next[partition] = max(before, offset if error else offset + 1)
         if error is None:
@@ -258,3 +274,7 @@ def _leaders(metadata: object, topics: Collection[str]) -> dict[tuple[str, int],
         if topic in found and found[topic].error is None
         for number, partition in found[topic].partitions.items()
     }
+
+
+def _refused(error: KafkaError, needed: str) -> Refused:
+    return Refused(f"not allowed to read what Kafka has: {told(error, needed)}")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
 
-from outbox.kafka import kafka_logger
+from outbox.kafka import OF_GROUP, kafka_logger, right, told
 from spark_jobs.errors import KafkaUnavailable, SourceChanged
 from spark_jobs.rows.records import Message
 from spark_jobs.sink import kafka_options
@@ -213,7 +213,7 @@ class _Fetching:
         elif error.code() in _OF_RECORD and left is not None:
             if not self._set_aside(left, error, message.offset()):
                 return False
-        elif error.retriable() or error.code() in kafka_options.CONNECTION:
+        elif error.retriable() or error.code() in {OF_GROUP, *kafka_options.CONNECTION}:
             self._require_patience()
             return False
         else:
@@ -284,7 +284,9 @@ class _Fetching:
 
     def _text(self, error: KafkaError | None) -> str:
         first = next(iter(self._left.values()), self._plan[0])
-        why = f"nothing came for {_PATIENCE_SECONDS:g} s" if error is None else error.str()
+        why = f"nothing came for {_PATIENCE_SECONDS:g} s"
+        if error is not None:
+            why = told(error, right("Read", "topic", first.topic))
         return (
             f"cannot read {first.topic}/{first.partition} from offset {first.start} up to "
             f"{first.end}: {why}. Nothing of the batch is written that was not read; the job "
