@@ -42,8 +42,8 @@ class Absent:
         if topic and error.code() in _CANNOT_BE_READ:
             self._found[topic] = said = _said(error, topic)
             if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                # Who may write there sees the topic, and no answer about it shows that records
-                # are refused.
+                # A user that may write there sees the topic: no answer about it shows that
+                # records are refused.
                 self._refused[topic] = said
 
     def read(self, topic: str) -> None:

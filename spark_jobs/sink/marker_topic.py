@@ -11,7 +11,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from outbox.errors import BadSettings
-from outbox.kafka import right, told
+from outbox.kafka import OF_GROUP, right, told
 from spark_jobs.errors import KafkaUnavailable, MarkerRefused
 from spark_jobs.sink import kafka_options
 from spark_jobs.sink.markers import Marker
@@ -194,7 +194,7 @@ class MarkerTopic:
                     yield message
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's name
                     position = max(position, offset)
-                elif not error.retriable():
+                elif not error.retriable() and error.code() != OF_GROUP:
                     raise KafkaException(error)
             self._require_more(place.partition, position, end, time.monotonic() - came)
 
