@@ -90,7 +90,9 @@ def refusal(
             # The outbox's own id follows after its name.
             needed = right("Write", "transactional id", transactional_id.rpartition(".")[0] + ".")
             needed += ", prefixed"
-        return Refused(f"not allowed to publish: {told(error, needed)}")
+        said = told(error, needed)
+        msg = f"not allowed to publish: {said}"
+        return Refused(msg)
     if error.code() in _TOO_OLD:
         msg = f"this Kafka is too old ({error.str()}): Dovecote needs Kafka 3.7 or newer"
         return Refused(msg)

@@ -277,4 +277,6 @@ def _leaders(metadata: object, topics: Collection[str]) -> dict[tuple[str, int],
 
 
 def _refused(error: KafkaError, needed: str) -> Refused:
-    return Refused(f"not allowed to read what Kafka has: {told(error, needed)}")
+    said = told(error, needed)
+    msg = f"not allowed to read what Kafka has: {said}"
+    return Refused(msg)

@@ -199,12 +199,10 @@ class ProgressTopic:
         if code == KafkaError.TOPIC_ALREADY_EXISTS:
             return
         if code in FORBIDDEN:
-            needed = right("Create", "topic", self.name)
+            said = told(error.args[0], right("Create", "topic", self.name))
             msg = (
-                f"not allowed to create progress topic {self.name}: {told(error.args[0], needed)}."
-                " Or, if it is there, "
-                f"{right('Read', 'topic', self.name)}. Or create it with 1 partition, "
-                "cleanup.policy=compact, segment.bytes=4194304"
+                f"not allowed to create progress topic {self.name}: {said}; or create it with 1 "
+                "partition, cleanup.policy=compact, segment.bytes=4194304"
             )
             raise Refused(msg) from error
         msg = f"Kafka: progress topic {self.name}: {error.args[0].str()}"
@@ -245,8 +243,8 @@ class ProgressTopic:
         except KafkaException as error:
             msg = f"Kafka: progress topic {self.name}: {error.args[0].str()}"
             if error.args[0].code() in FORBIDDEN:
-                needed = right("Read", "topic", self.name)
-                msg = f"not allowed to read progress: {told(error.args[0], needed)}"
+                said = told(error.args[0], right("Read", "topic", self.name))
+                msg = f"not allowed to read progress: {said}"
                 raise Refused(msg) from error
             if error.args[0].code() in MISSING:
                 msg += _NOT_KNOWN_YET if self._is_new else _DELETED

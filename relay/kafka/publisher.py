@@ -282,8 +282,9 @@ class _KafkaPublisher:
             if row is not None:
                 return self._unpublishable(row, cause, is_known=self._one_by_one)
             if topic == self._progress_topic and cause.code() in FORBIDDEN:
-                needed = right("Write", "topic", self._progress_topic)
-                return Refused(f"not allowed to write progress: {told(cause, needed)}")
+                said = told(cause, right("Write", "topic", self._progress_topic))
+                msg = f"not allowed to write progress: {said}"
+                return Refused(msg)
             return Outage(f"Kafka: topic {topic}: {cause.str()}")
         if error.code() in FENCED:
             return Fenced(f"{what}: another relay has taken over ({error.str()})")

@@ -173,9 +173,6 @@ class OutputSettings(Settings):
     """Topic for records that failed for good, or too often."""
 
 
-_OURS = {"relay", "progress", "dead", "push", "markers"}
-
-
 class SparkSettings(Settings):
     """The streaming query, and the Spark in which it runs."""
 
@@ -187,13 +184,7 @@ class SparkSettings(Settings):
     @field_validator("query")
     @classmethod
     def _free(cls, name: str) -> str:
-        if (first := name.partition(".")[0]) in _OURS:
-            msg = (
-                f"`{first}` begins names of other parts of Dovecote: a right on `dovecote.{first}.` "
-                "would be a right on all of theirs"
-            )
-            raise ValueError(msg)
-        return name
+        return topics.require_free(name)
 
     checkpoint: str = Field(min_length=1)
     """Where Spark keeps the query's progress: a folder, or a URL that the cluster can write to."""

@@ -1,4 +1,4 @@
-"""What `make` installs is pinned by its content, and what it says of vulnerabilities is true."""
+"""`make` installs packages by their contents, and says the truth about vulnerabilities."""
 
 import re
 import tomllib
