@@ -234,3 +234,24 @@ def test_a_producer_on_one_topic_reaches_no_other(kafka: Guarded, topic: MakeTop
         for name in (other, "dovecote.progress.shop", "dovecote.markers.job"):
             with pytest.raises(Outage, match="grant this user `Write` on topic"):
                 letters.send(name, forged)
+
+
+def test_a_certificate_that_changes_while_all_runs_stops_nobody(
+    kafka: Guarded, topic: MakeTopic
+) -> None:
+    """The broker takes a new key and certificate; clients connect anew, and lose nothing."""
+    name, bootstrap = topic(1), kafka.stack.kafka.bootstrap
+    client = kafka.client([Right("Read", "topic", name), Right("Read", "group", name)])
+    with consuming(kafka.address, name, kafka={**client, "connections.max.idle.ms": "1000"}) as it:
+        produce(bootstrap, event(name, "k", 1))
+        it.has_handled(1)
+        before = kafka.certificate()
+        kafka.renew()
+        until(lambda: kafka.certificate() != before, within=30, what="another certificate")
+        produce(bootstrap, event(name, "k", 2))
+        it.has_handled(2, within=30)
+        until(lambda: it.consumer.health.ready().ok, within=30, what="ready")
+    # And so does a client that begins now.
+    with consuming(kafka.address, name, kafka=client) as it:
+        produce(bootstrap, event(name, "k", 3))
+        it.has_handled(1, within=30)

@@ -1,4 +1,4 @@
-"""What a job's clients log in with stays with them: nothing that Spark shows or keeps has it."""
+"""The secrets of a job stay with its clients: nothing that Spark shows or keeps has them."""
 
 import os
 import subprocess

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     ResourcePatternType,
     ResourceType,
 )
@@ -109,6 +113,23 @@ class Guarded:
         if wanted := [each.binding(user) for each in rights]:
             for made in admin.create_acls(wanted).values():
                 made.result(patient(30))
+
+    def renew(self) -> None:
+        """Give the broker another certificate and key, as an operator would: without a restart."""
+        self.trusted.renew()
+        listener = "listener.name.guarded.ssl.keystore.location"
+        entry = ConfigEntry(
+            listener, str(self.trusted.both), incremental_operation=AlterConfigOpType.SET
+        )
+        broker = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+        admin = self.admin
+        for made in admin.incremental_alter_configs([broker]).values():
+            made.result(patient(30))
+
+    def certificate(self) -> str:
+        """Return the certificate that the broker shows now."""
+        host, _, port = self.address.partition(":")
+        return ssl.get_server_certificate((host, int(port)), timeout=patient(10))
 
     @property
     def admin(self) -> AdminClient:
