@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.installed-docs
+TOOLS := .venv-tools
+TOOLS_INSTALLED := $(TOOLS)/.installed
+# A file with another hash than those in `requirements` is not installed, from whatever index it comes.
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --require-hashes
 BENCHES := $(sort $(patsubst benchmarks/%.py,%,$(shell grep -l __main__ benchmarks/*.py)))
 # Tests mostly wait for servers: three files run at a time, each with servers of its own (on two processors 913 s; two
 # files 1179 s, four 988 s). The longest come first (tests/durations.json), and the unit tests fill what they leave.
@@ -11,11 +15,14 @@ WORKERS ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # Databases come and go by the hundred, which takes a sixth less of the processors' time in memory than on a disk, where there is
 # a file system with 4 GB for it. Tests that pass leave nothing there.
 MEMORY = $(shell [ -w /dev/shm ] && [ "$$(df --output=avail -k /dev/shm | tail -n 1)" -gt 4000000 ] && echo /dev/shm)
+LOCK = $(TOOLS)/bin/uv pip compile --quiet $(ARGS) --universal --generate-hashes --no-emit-index-url \
+  --no-annotate --custom-compile-command 'make lock' --python-version
+AS_DEV := --constraint requirements/dev.txt
 # More arguments for the command: make test ARGS='-k outbox', make demo ARGS=--json
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars demo webhook test proof fuzz check docs bench format clean $(addprefix bench-,$(BENCHES))
+.PHONY: help setup jars demo webhook test proof fuzz check audit sbom lock docs bench format clean $(addprefix bench-,$(BENCHES))
 .SUFFIXES:
 # Benchmarks that run at once measure each other.
 .NOTPARALLEL:
@@ -43,11 +50,32 @@ proof: jars  ## kill and disturb the relay for ten minutes (ARGS='--seconds 60')
 fuzz: $(INSTALLED)  ## odd records, answers, files, logs and traces for five minutes (ARGS='--minutes 60')
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
-check: $(INSTALLED)  ## format, lint, types, imports
+check: $(INSTALLED)  ## format, lint, types, imports, known vulnerabilities
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory audit
+
+# It fails if a package has a known vulnerability, and only then: a machine may reach no database.
+audit: $(INSTALLED)  ## look the locked packages up in a database of vulnerabilities
+	@$(MAKE) --no-print-directory $(TOOLS_INSTALLED) >/dev/null 2>&1 || true
+	@$(BIN)/python -m tests.audit $(TOOLS)/bin/pip-audit
+
+sbom: $(INSTALLED) $(TOOLS_INSTALLED)  ## write dist/dovecote.cdx.json: the installed packages, CycloneDX
+	@mkdir -p dist
+	@$(TOOLS)/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml \
+	  --output-reproducible --of JSON -o dist/dovecote.cdx.json
+	@echo 'dist/dovecote.cdx.json'
+
+# Versions stay as they are unless ARGS says otherwise. Markers serve all Pythons from the given one on.
+lock: $(TOOLS_INSTALLED)  ## pin all packages with their hashes in requirements/ (ARGS=--upgrade: newest)
+	$(LOCK) 3.11 --output-file requirements/dev.txt --extra dev pyproject.toml
+	$(LOCK) 3.11.5 --output-file requirements/docs.txt --extra docs $(AS_DEV) pyproject.toml
+	$(LOCK) 3.11 --output-file requirements/push.txt --extra push $(AS_DEV) pyproject.toml requirements/image.in
+	$(LOCK) 3.11 --output-file requirements/demo.txt --extra push --extra demo $(AS_DEV) pyproject.toml
+	$(LOCK) 3.11 --output-file requirements/build.txt $(AS_DEV) requirements/build.in
+	$(LOCK) 3.11 --output-file requirements/tools.txt requirements/tools.in
 
 # Without the variable, Material advertises its successor at each start.
 docs: $(DOCS_INSTALLED)  ## build the site of the documents in site/, strictly: links, anchors
@@ -66,14 +94,14 @@ $(addprefix bench-,$(BENCHES)): bench-%: jars
 setup: jars  ## only the environment and the jars
 
 clean:  ## remove the environment and caches; servers' data and fetched jars stay
-	rm -rf $(VENV) dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(TOOLS) dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # They lie in a cache of the user's; to see that they are there takes a moment only.
 jars: $(INSTALLED)
 	@$(BIN)/python -m dovecote.devstack.kafka.jars >/dev/null
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml requirements/build.txt requirements/dev.txt
 	@command -v '$(PYTHON)' >/dev/null || { \
 	  echo 'Dovecote needs Python >= 3.11, and there is no $(PYTHON). Install it, or: make PYTHON=/path/to/python3' >&2; exit 1; }
 	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -81,9 +109,16 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@'$(PYTHON)' -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo '$(PYTHON) cannot make environments: its module venv or ensurepip is missing. On Debian: apt install python3-venv' >&2; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || '$(PYTHON)' -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) --requirement requirements/build.txt
+	$(INSTALL) --no-build-isolation --requirement requirements/dev.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(DOCS_INSTALLED): $(INSTALLED)
-	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+$(DOCS_INSTALLED): $(INSTALLED) requirements/docs.txt
+	$(INSTALL) --requirement requirements/docs.txt
+	@touch $@
+
+$(TOOLS_INSTALLED): requirements/tools.txt
+	@'$(PYTHON)' -m venv --clear $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --disable-pip-version-check --require-hashes --requirement $<
 	@touch $@

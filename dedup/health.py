@@ -79,9 +79,10 @@ class Health:
                 reason = (
                     f"not a member of the group yet{said}" if role == "starting" else "stopped"
                 )
-                return HealthReport(ok=False, role=role, reason=self._failure or reason)
+                failure = self._failure and f"{self._failure}{said}"
+                return HealthReport(ok=False, role=role, reason=failure or reason)
             if self._failure:
-                return HealthReport(ok=False, role=role, reason=self._failure)
+                return HealthReport(ok=False, role=role, reason=f"{self._failure}{said}")
             if (away := now - self._joined) > max(self.stall_after, silent + _OBSERVED_SECONDS):
                 reason = f"not a member of the group for {away:.0f} s{said}"
                 return HealthReport(ok=False, role=role, reason=reason)

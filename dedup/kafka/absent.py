@@ -5,6 +5,8 @@ from typing import Any, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from outbox.kafka import right, told
+
 _CANNOT_BE_READ = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -31,6 +33,8 @@ class Absent:
         self._client, self._partitions = client, partitions or {}
         self._found = dict.fromkeys(self._partitions, "")
         """Topics to ask for, and why they cannot be read; empty: no answer yet."""
+        self._refused: dict[str, str] = {}
+        """Topics that exist, and of which no record is ours to read."""
         self._asked = 0.0
 
     def is_of_topic(self, error: KafkaError) -> bool:
@@ -40,12 +44,22 @@ class Absent:
     def noticed(self, error: KafkaError, topic: str | None) -> None:
         """Take an error that the client returned in place of a record of `topic`."""
         if topic and error.code() in _CANNOT_BE_READ:
-            self._found[topic] = error.str()
+            self._found[topic] = said = _said(error, topic)
+            if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                # A user that may write there sees the topic: no answer about it shows that
+                # records are refused.
+                self._refused[topic] = said
+
+    def read(self, topic: str) -> None:
+        """Take note that the broker has answered a request for records of `topic`."""
+        if self._refused:
+            self._refused.pop(topic, None)
 
     def forget(self, but: Collection[str]) -> None:
         """Forget topics that are no longer read."""
-        for topic in self._found.keys() - {*but}:
-            del self._found[topic]
+        for known in (self._found, self._refused):
+            for topic in known.keys() - {*but}:
+                del known[topic]
 
     def report(self, now: float) -> str:
         """Return which cannot be read, and why; ask for them again if it is time to."""
@@ -54,7 +68,7 @@ class Absent:
             self._look()
         return "; ".join(
             f"topic {topic!r} cannot be read: {why}"
-            for topic, why in sorted(self._found.items())
+            for topic, why in sorted({**self._found, **self._refused}.items())
             if why
         )
 
@@ -73,7 +87,10 @@ class Absent:
         if found is None:
             return ""
         if found.error is not None:
-            why: str = found.error.str()
-            return why
+            return _said(found.error, topic)
         missing = set(self._partitions.get(topic, ())) - found.partitions.keys()
         return f"it has no partition {min(missing)}" if missing else ""
+
+
+def _said(error: KafkaError, topic: str) -> str:
+    return told(error, right("Read", "topic", topic))

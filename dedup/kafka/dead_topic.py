@@ -16,7 +16,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from dedup.kafka.moving import Move, Mover, SizeLimits, TooLarge, chunks
+from dedup.kafka.moving import Move, Mover, SizeLimits, TooLarge, chunks, transactional_id
 from dedup.retries import copies
 from dedup.retries.letter import (
     Action,
@@ -31,7 +31,7 @@ from dedup.rules.unread import Place
 from dedup.unread.probing import CHECKED, OF_RECORD, noted
 from outbox.envelope import RESOLVES, Record
 from outbox.errors import BadSettings, DovecoteError, InvalidEvent
-from outbox.kafka import first_error, headers_of
+from outbox.kafka import OF_GROUP, first_error, headers_of, right, told
 from outbox.secrets import fresh_all
 
 GROUP = "dovecote-dead"
@@ -82,12 +82,12 @@ class DeadTopic:
         Raises:
             DovecoteError: the topic cannot be read.
         """
-        with _kafka_errors():
+        with _kafka_errors(self._topic):
             return standing(self._records(which.since, None), which)
 
     def record(self, letter: Letter) -> Record:
         """Return a letter's record from the topic."""
-        with _kafka_errors():
+        with _kafka_errors(self._topic):
             found = next(self._whole([letter]))[1]
         if found is None:
             msg = f"letter {letter.id} is gone: the topic no longer keeps it"
@@ -117,7 +117,7 @@ class DeadTopic:
         done, left = list[Letter](), dict[At, tuple[Letter, str]]()
         while True:
             try:
-                with _kafka_errors():
+                with _kafka_errors(self._topic):
                     mover = Mover(self._kafka, self._topic, self._limits)
                     # Any earlier operator is fenced now: everything that it did is in the topic.
                     found = self._after(self._fence(mover), which)
@@ -216,7 +216,8 @@ class DeadTopic:
     def _partitions(self, consumer: Consumer) -> list[int]:
         metadata = consumer.list_topics(self._topic, timeout=_SECONDS).topics[self._topic]
         if metadata.error is not None:
-            msg = f"topic {self._topic!r} cannot be read: {metadata.error.str()}"
+            said = told(metadata.error, right("Read", "topic", self._topic))
+            msg = f"topic {self._topic!r} cannot be read: {said}"
             raise DovecoteError(msg)
         return list(metadata.partitions)
 
@@ -269,7 +270,7 @@ class DeadTopic:
             KafkaException: the error is another one, and does not pass by itself.
         """
         if error.code() not in OF_RECORD or message.topic() != self._topic:
-            if error.retriable():
+            if error.retriable() or error.code() == OF_GROUP:
                 return set()
             raise KafkaException(error)
         place = Place(self._topic, message.partition(), message.offset())
@@ -347,20 +348,23 @@ def _record(message: Any) -> Record:  # noqa: ANN401  # confluent-kafka has no t
 
 
 @contextmanager
-def _kafka_errors() -> Iterator[None]:
+def _kafka_errors(topic: str) -> Iterator[None]:
     try:
         yield
     except (KafkaException, SystemError) as error:
         # The client raises a fatal error in the midst of its reports of deliveries, and Python
         # then takes the report for broken.
-        told: BaseException | None = error
-        while told is not None and not isinstance(told, KafkaException):
-            told = told.__cause__ or told.__context__
-        if told is None:
+        raised: BaseException | None = error
+        while raised is not None and not isinstance(raised, KafkaException):
+            raised = raised.__cause__ or raised.__context__
+        if raised is None:
             raise
-        what = told.args[0]
+        what = raised.args[0]
         if what.code() in {KafkaError._FENCED, KafkaError.PRODUCER_FENCED}:  # noqa: SLF001  # librdkafka's name
             msg = "somebody else has just begun to requeue or drop letters of this topic"
             raise DovecoteError(msg) from error
-        msg = f"Kafka: {what.str()}"
+        needed = right("Read", "topic", topic)
+        if what.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            needed = right("Write", "transactional id", transactional_id(topic))
+        msg = f"Kafka: {told(what, needed)}"
         raise DovecoteError(msg) from error

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -12,7 +13,7 @@ from dedup.retries.aside import Outage
 from dedup.retries.copies import Copy, Unwritable, refused
 from dovecote.process.topics import most_bytes
 from outbox.errors import DovecoteError
-from outbox.kafka import MOST_BYTES, PARTITIONER, kafka_logger
+from outbox.kafka import MOST_BYTES, PARTITIONER, kafka_logger, right, told
 from outbox.secrets import fresh_all
 
 _log = logging.getLogger("dovecote.consumer.retries")
@@ -29,10 +30,15 @@ _TOO_LARGE = {
     KafkaError.RECORD_LIST_TOO_LARGE,
     KafkaError.INVALID_RECORD,
 }
+_OVER = {
+    KafkaError._FATAL,  # noqa: SLF001  # the names librdkafka gives them
+    KafkaError._PURGE_QUEUE,  # noqa: SLF001
+    KafkaError._PURGE_INFLIGHT,  # noqa: SLF001
+}
+"""Errors of records that were sent with a producer which had come to its end."""
 _MISSING = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001  # the name librdkafka gives it
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
 }
 
 
@@ -68,6 +74,8 @@ class Letters:
         self._down: dict[str, tuple[float, str]] = {}
         self._ending = threading.Event()
         self._made: Producer | None = None
+        self._why: KafkaError | None = None
+        """Why the last producer came to its end; its own calls only say that it did."""
         self._poller = threading.Thread(target=self._poll, name="letters", daemon=True)
 
     def __enter__(self) -> Self:
@@ -127,7 +135,24 @@ class Letters:
 
     def _poll(self) -> None:
         while not self._ending.is_set():
-            self._producer().poll(_POLL_SECONDS)
+            producer = self._producer()
+            try:
+                producer.poll(_POLL_SECONDS)
+            except (KafkaException, SystemError) as error:
+                # Fatal errors are raised here, once. It is a SystemError if a report of a delivery
+                # was due right after it.
+                self._renew(producer, error.__context__ or error)
+
+    def _renew(self, ended: Producer, error: BaseException) -> None:
+        if isinstance(error, KafkaException):
+            self._why = error.args[0]
+        _log.warning("the producer is made anew: %s", error)
+        # Otherwise somebody would wait for what is on its way until its time is over.
+        ended.purge()
+        with suppress(KafkaException, SystemError):
+            ended.poll(0)
+        with self._lock:
+            self._made = None
 
     def _require_up(self, topic: str) -> None:
         with self._lock:
@@ -138,13 +163,12 @@ class Letters:
     def _explained(self, topic: str, copy: Copy, error: KafkaError) -> DovecoteError:
         if error.code() in _TOO_LARGE:
             return Unwritable(refused(topic, copy, self._limit(topic), error.str()))
-        if error.fatal():
-            _log.warning("the producer is made anew: %s", error.str())
-            with self._lock:
-                self._made = None
+        if self._why is not None and (error.fatal() or error.code() in _OVER):
+            error = self._why
         if error.code() in _MISSING:
-            return self._outage(topic, f"{error.str()}; create it, or allow this user to `Write`")
-        return self._outage(topic, error.str())
+            return self._outage(topic, f"{error.str()}; create it")
+        # A user without this right on any topic gets no id for an idempotent producer.
+        return self._outage(topic, told(error, right("Write", "topic", topic)))
 
     def _limit(self, topic: str) -> int | None:
         """Return the `max.message.bytes` of a topic, as it was within the last minute."""

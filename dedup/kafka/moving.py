@@ -11,9 +11,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from dedup.retries import copies
 from dedup.retries.copies import Copy
 from dedup.retries.letter import Action, Letter, resolution
-from dovecote.process.topics import most_bytes
-from outbox.errors import InvalidEvent
-from outbox.kafka import MOST_BYTES, PARTITIONER
+from dovecote.process.topics import most_bytes, without_write
+from outbox.errors import DovecoteError, InvalidEvent
+from outbox.kafka import MOST_BYTES, PARTITIONER, right, told
 from outbox.secrets import fresh_all
 
 _SECONDS = 30.0
@@ -70,11 +70,14 @@ class Mover:
     """Writes what becomes of the letters of one topic; a newer one fences this one."""
 
     def __init__(self, kafka: Mapping[str, str], topic: str, limits: SizeLimits) -> None:
-        self._topic, self._limits = topic, limits
+        self._kafka, self._topic, self._limits = kafka, topic, limits
+        self._written: set[str] = set()
+        self._refused: list[tuple[Move, KafkaError]] = []
+        self._forbidden: list[KafkaError] = []
         self._producer = Producer(
             {
                 **fresh_all(kafka),
-                "transactional.id": f"dovecote.dead.{topic}",
+                "transactional.id": transactional_id(topic),
                 # A topic's own limit holds. Each record goes alone, so that none is refused for
                 # what lies beside it.
                 "batch.num.messages": 1,
@@ -90,17 +93,22 @@ class Mover:
         self._producer.begin_transaction()
         try:
             yield
+            # The commit would not say which topic was refused.
+            self._deliver()
             self._producer.commit_transaction(_SECONDS)
-        except BaseException:
+        except BaseException as error:
             # If Kafka refuses that as well, the transaction ends by itself; the first error is
             # reported.
             with suppress(KafkaException):
                 self._producer.abort_transaction(_SECONDS)
+            if isinstance(error, KafkaException) and _is_of_topic(error.args[0]):
+                raise self._refusal(error.args[0]) from error
             raise
 
     def mark(self, partition: int, key: bytes | None, headers: Any) -> None:  # noqa: ANN401  # pairs
         """Send a record without a value to a partition of the letters' topic."""
-        self._send(self._topic, Copy(key, None, headers), partition=partition)
+        given = {"partition": partition, "on_delivery": self._reported}
+        self._send(self._topic, Copy(key, None, headers), **given)
 
     def write(self, moves: Sequence[Move], action: Action) -> None:
         """
@@ -109,23 +117,50 @@ class Mover:
         Raises:
             TooLarge: a topic does not take one of them.
         """
-        refused: list[tuple[Move, KafkaError]] = []
+        refused = self._refused = list[tuple[Move, KafkaError]]()
         for move in moves:
             letter, where, copy = move
             if copy is not None:
-                self._send(where, copy, on_delivery=partial(_reported, refused, move))
+                self._send(where, copy, on_delivery=partial(self._reported, move=move))
             self.mark(letter.at[0], letter.key, resolution(letter, action))
-        # The commit would not say which one was refused.
-        deadline = time.monotonic() + _SECONDS
-        while self._producer.flush(_STEP_SECONDS) and not refused and time.monotonic() < deadline:
-            pass
+        self._deliver()
         for (letter, where, copy), error in refused:
             if copy is not None:
                 why = copies.refused(where, copy, self._limits.of(where), error.str())
                 raise TooLarge(letter, why)
 
+    def _deliver(self) -> None:
+        """
+        Wait until everything is delivered, or refused.
+
+        Raises:
+            DovecoteError: we may not write to a topic; the message says which right is missing.
+        """
+        deadline = time.monotonic() + _SECONDS
+        while self._producer.flush(_STEP_SECONDS) and time.monotonic() < deadline:
+            if self._refused or self._forbidden:
+                break
+        if self._forbidden:
+            raise self._refusal(self._forbidden[0])
+
+    def _refusal(self, error: KafkaError) -> DovecoteError:
+        """Return why the transaction was refused, with each topic that lacks a right."""
+        lacking = without_write(self._kafka, self._written)
+        return DovecoteError(
+            f"Kafka: {told(error, *(right('Write', 'topic', t) for t in lacking))}"
+        )
+
+    def _reported(self, error: KafkaError | None, _: object, *, move: Move | None = None) -> None:
+        if error is None:
+            return
+        if _is_of_topic(error):
+            self._forbidden.append(error)
+        elif move is not None and error.code() in _SIZES:
+            self._refused.append((move, error))
+
     def _send(self, topic: str, copy: Copy, **given: Any) -> None:  # noqa: ANN401  # the client's
         given["headers"] = copy.headers
+        self._written.add(topic)
         try:
             self._producer.produce(topic, copy.value, copy.key, **given)
         except BufferError:
@@ -133,8 +168,9 @@ class Mover:
             self._producer.flush(_SECONDS)
             self._producer.produce(topic, copy.value, copy.key, **given)
         except KafkaException as error:
-            # The client checks a record's size before it takes it.
-            if "on_delivery" not in given or error.args[0].code() not in _SIZES:
+            # The client checks a record's size before it takes it, and a topic that it knows to
+            # be refused.
+            if error.args[0].code() not in _SIZES and not _is_of_topic(error.args[0]):
                 raise
             given["on_delivery"](error.args[0], None)
         self._producer.poll(0)
@@ -154,8 +190,10 @@ def chunks(moves: Iterable[Move]) -> Iterator[list[Move]]:
         yield chunk
 
 
-def _reported(
-    refused: list[tuple[Move, KafkaError]], move: Move, error: KafkaError | None, _: object
-) -> None:
-    if error is not None and error.code() in _SIZES:
-        refused.append((move, error))
+def transactional_id(topic: str) -> str:
+    """Return the id under which letters of `topic` are moved: a newer mover fences this one."""
+    return f"dovecote.dead.{topic}"
+
+
+def _is_of_topic(error: KafkaError) -> bool:
+    return error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED

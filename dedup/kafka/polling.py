@@ -25,7 +25,7 @@ from dedup.rules.record import Record
 from dedup.unread.watch import Watch
 from dovecote.process.rarely import Rarely
 from outbox.envelope import DELIVERY, Pair
-from outbox.kafka import headers_of
+from outbox.kafka import headers_of, right, told
 from outbox.timestamps import milliseconds
 
 _log = logging.getLogger("dovecote.consumer")
@@ -63,6 +63,7 @@ class Polling:
         self._subscribing, self._watch = subscribing, watch
         self._handover, self._workers = partitions.handover, partitions.workers
         self._metrics, self._health = partitions.metrics, health
+        self._group = right("Read", "group", settings.group)
         self._batch_size = settings.batch_size
         self._by_key = settings.order == "key"
         self._retry_topics = retry_topics
@@ -171,6 +172,7 @@ class Polling:
             # Builds what the class's own constructor builds, which takes four times as long.
             record = make(new, (topic, partition, offset, time_, key, value, headers))
             if not found.batch:
+                self._absent.read(topic)
                 touched.append(found)
                 found.times.append((offset, _written(time_)))
             lane = key if by_key else None
@@ -187,6 +189,7 @@ class Polling:
         """Handle an error that the client returned in a message's place."""
         found = self._assigned.get((message.topic(), message.partition()))
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the client's name for it
+            self._absent.read(message.topic())
             if found is not None and not found.blocked:
                 found.offsets.reached(message.offset())
                 found.changed = True
@@ -197,13 +200,15 @@ class Polling:
             return
         if (ended := reason_to_end(error)) is not None:
             raise ended
+        topic = message.topic()
+        said = told(error, self._group if topic is None else right("Read", "topic", topic))
         if found is not None and not self._absent.is_of_topic(error):
-            self._watch.failed((message.topic(), message.partition()), message.offset(), error)
+            self._watch.failed((topic, message.partition()), message.offset(), error)
         if found is not None and found.blocked:
             return
-        self._health.said(error.str())
-        self._absent.noticed(error, message.topic())
-        _rarely.warning("Kafka says: %s", error.str())
+        self._health.said(said)
+        self._absent.noticed(error, topic)
+        _rarely.warning("Kafka says: %s", said)
 
     def _relieve(self) -> None:
         """Take no more records while there are too many; go on when there is room."""

@@ -14,6 +14,7 @@ from dedup.kafka.starting import Starts
 from dedup.rules.topics import any_pattern, matched
 from dedup.settings.consumer import ConsumerSettings
 from dovecote.process.rarely import Rarely
+from outbox.kafka import right, told
 
 _rarely = Rarely(logging.getLogger("dovecote.consumer"))
 
@@ -82,7 +83,8 @@ class Subscribing:
             else:
                 self._begin(self._listed() if self._asks else {})
         except (KafkaException, TimeoutError) as error:
-            why = error.args[0].str() if isinstance(error, KafkaException) else "no answer"
+            group = right("Read", "group", self._settings.group)
+            why = told(error.args[0], group) if isinstance(error, KafkaException) else "no answer"
             _rarely.warning("which topics there are, and where to begin, is not known: %s", why)
             pause = _LATER_SECONDS if self._begun else _PAUSE_SECONDS
             self._next = time.monotonic() + pause

@@ -125,7 +125,7 @@ def _make_topic(admin: AdminClient) -> None:
             raise
 
 
-def told(note: SkipNote) -> str:
+def summary(note: SkipNote) -> str:
     """Return a note in words, for a log."""
     offsets = f"offset {note.first}"
     if note.until > note.first + 1:

@@ -12,7 +12,7 @@ from dedup.metrics import Metrics
 from dedup.retries.aside import Partition
 from dedup.rules.lanes.assigned import Assigned
 from dedup.rules.unread import Place, SkipNote
-from dedup.unread.notes import told
+from dedup.unread.notes import summary
 from dedup.unread.probing import OF_RECORD
 from outbox.errors import DovecoteError
 
@@ -220,7 +220,7 @@ class Watch:
 
     def _step_over(self, place: Partition, note: SkipNote) -> None:
         found = self._assigned[place]
-        _log.warning("%s", told(note))
+        _log.warning("%s", summary(note))
         self._metrics.stepped_over(place[0], note.until - self._stuck[place].at)
         found.offsets.pass_over(note.until)
         found.changed = True

@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Mapping
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own export, but not marked as one
+    AclOperation,
     AdminClient,
     ConfigResource,
     ResourceType,
@@ -14,6 +15,7 @@ from outbox.kafka import kafka_logger
 from outbox.secrets import fresh_all
 
 _log = kafka_logger("dovecote.consumer.kafka")
+_MAY_WRITE = {AclOperation.WRITE, AclOperation.ALL}
 
 
 def topics(kafka: Mapping[str, str], *, timeout: float = 10.0) -> Collection[str]:
@@ -53,3 +55,33 @@ def most_bytes(
         except (KafkaException, TimeoutError) as error:
             _log.debug("the limit of topic %s is not known: %s", resource.name, error)
     return found
+
+
+def without_write(
+    kafka: Mapping[str, str], names: Collection[str], *, timeout: float = 10.0
+) -> list[str]:
+    """
+    Return which topics we may not write to; all of them, if Kafka does not say which.
+
+    A refused transaction does not say which of its topics was refused.
+    """
+    wanted = sorted(set(names))
+    if not wanted:
+        return []
+    admin = AdminClient(fresh_all(kafka), logger=_log)
+    answers = admin.describe_topics(
+        TopicCollection(wanted), include_authorized_operations=True, request_timeout=timeout
+    )
+    found: list[str] = []
+    for name in wanted:
+        try:
+            may = answers[name].result(timeout + 1).authorized_operations
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                found.append(name)
+        except TimeoutError as error:
+            _log.debug("the rights on topic %s are not known: %s", name, error)
+        else:
+            if may is not None and _MAY_WRITE.isdisjoint(may):
+                found.append(name)
+    return found or wanted

@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox.envelope import encode
 from outbox.errors import BadSettings
 from outbox.event import Event
-from outbox.kafka import PARTITIONER, kafka_logger
+from outbox.kafka import PARTITIONER, kafka_logger, right, told
 
 _BROKERS = ("bootstrap.servers", "metadata.broker.list")
 _log = kafka_logger("dovecote.producer.kafka")
@@ -87,6 +88,7 @@ class Direct:
         """Connect in the background."""
         self._acknowledged: list[int] = []
         self._failure: str | None = None
+        self._topic = ""
         self._producer = Producer(dict(configuration), logger=_log)
 
     def trouble(self, topic: str, timeout: float) -> str | None:
@@ -108,12 +110,13 @@ class Direct:
             KafkaException, BufferError: it will not be sent.
         """
         key, value, headers = encode(event)
+        self._topic = event.topic
         self._producer.produce(
             event.topic,
             value,
             key,
             headers=headers,  # type: ignore[arg-type]  # a list that need not hold strings
-            on_delivery=partial(self._reported, number),
+            on_delivery=partial(self._reported, number, event.topic),
         )
 
     def reports(self, timeout: float) -> tuple[list[int], str | None]:
@@ -137,11 +140,20 @@ class Direct:
             self._producer.poll(timeout)
         except (KafkaException, SystemError) as error:
             # librdkafka reports a fatal error once, and raises a SystemError if a delivery report
-            # was due right after it. The remaining reports come with the next call.
-            self._failure = self._failure or str(error)
+            # was due right after it. The remaining reports come with the next call, and say why.
+            with suppress(KafkaException, SystemError):
+                self._producer.poll(_STEP)
+            self._failure = self._failure or self._said(error)
 
-    def _reported(self, number: int, error: KafkaError | None, _: object) -> None:
+    def _said(self, error: Exception) -> str:
+        raised = error.__context__ if isinstance(error, SystemError) else error
+        if not isinstance(raised, KafkaException):
+            return str(error)
+        # A user who may write to no topic gets no id for an idempotent producer, either.
+        return told(raised.args[0], right("Write", "topic", self._topic))
+
+    def _reported(self, number: int, topic: str, error: KafkaError | None, _: Message) -> None:
         if error is None:
             self._acknowledged.append(number)
         elif self._failure is None:
-            self._failure = error.str()
+            self._failure = told(error, right("Write", "topic", topic))

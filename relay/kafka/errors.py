@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from confluent_kafka import KafkaError
 
+from outbox.kafka import FORBIDDEN, right, told
 from relay.errors import Refused
 
 FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001  # the name librdkafka gives it
@@ -45,14 +46,6 @@ tests/unit/relay/kafka/test_errors.py for each code that an answer can have.
 CLOCK = {KafkaError.INVALID_TIMESTAMP}
 """A record's time is too far from the broker's clock: the clock is wrong, not the event."""
 
-FORBIDDEN = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
-"""The broker knows us, but we lack a permission."""
-
 _TOO_OLD = {KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION}  # noqa: SLF001  # the name librdkafka gives it
 
 
@@ -81,7 +74,9 @@ def shuts_out(error: KafkaError) -> bool:
     )
 
 
-def refusal(error: KafkaError, transaction_timeout: float) -> Refused | None:
+def refusal(
+    error: KafkaError, transaction_timeout: float, *, progress_topic: str, transactional_id: str
+) -> Refused | None:
     """Return a producer's `error` as a refusal if only an operator can resolve it, or None."""
     if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
         msg = (
@@ -90,10 +85,13 @@ def refusal(error: KafkaError, transaction_timeout: float) -> Refused | None:
         )
         return Refused(msg)
     if error.code() in FORBIDDEN:
-        msg = (
-            f"not allowed to publish ({error.str()}); grant this user `Write` on the progress "
-            "topic and on its transactional ids, see docs/relay.md"
-        )
+        needed = right("Write", "topic", progress_topic)
+        if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            # The outbox's own id follows after its name.
+            needed = right("Write", "transactional id", transactional_id.rpartition(".")[0] + ".")
+            needed += ", prefixed"
+        said = told(error, needed)
+        msg = f"not allowed to publish: {said}"
         return Refused(msg)
     if error.code() in _TOO_OLD:
         msg = f"this Kafka is too old ({error.str()}): Dovecote needs Kafka 3.7 or newer"

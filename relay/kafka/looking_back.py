@@ -20,7 +20,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 )
 
 from outbox.envelope import ID
-from outbox.kafka import first_error, headers_of, kafka_logger
+from outbox.kafka import (
+    FORBIDDEN,
+    first_error,
+    headers_of,
+    kafka_logger,
+    right,
+    told,
+)
 from relay.errors import Outage, Refused
 from relay.kafka.errors import MISSING
 from relay.kafka.progress_topic import client_properties
@@ -109,6 +116,11 @@ class LookingBack:
         """
         wanted = set(topics)
         metadata = consumer.list_topics(timeout=self._timeout)
+        for topic in sorted(wanted - metadata.topics.keys()):
+            # A topic that we may not see looks as if it were not there, until it is named.
+            found = consumer.list_topics(topic, timeout=self._timeout).topics.get(topic)
+            if found is not None and found.error and found.error.code() in FORBIDDEN:
+                raise _refused(found.error, right("Read", "topic", topic))
         leaders = _leaders(metadata, wanted)
         for broker in metadata.brokers.values():
             # A client that knows one broker gets that broker's own belief.
@@ -141,10 +153,10 @@ class LookingBack:
         if new:
             configs = self._configs({topic for topic, _ in new})
             asked = [TopicPartition(*each, self._start) for each in new]
-            told = consumer.offsets_for_times(asked, timeout=self._timeout)
-            if error := first_error(told):
+            answers = consumer.offsets_for_times(asked, timeout=self._timeout)
+            if error := first_error(answers):
                 raise KafkaException(error)
-            for place in told:
+            for place in answers:
                 each = place.topic, place.partition
                 low, high = consumer.get_watermark_offsets(place, timeout=self._timeout)
                 offset = place.offset if 0 <= place.offset <= high else high
@@ -206,6 +218,8 @@ class LookingBack:
                 messages = consumer.consume(_CHUNK, 0.5)
                 for message in messages:
                     each = str(message.topic()), int(message.partition() or 0)
+                    if each not in ends:
+                        continue  # an error about the client itself, and not about records
                     if self._take(each, message):
                         moved = time.monotonic()
                     if self._next[each] >= ends[each]:
@@ -228,6 +242,8 @@ class LookingBack:
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # its name
             if error.retriable() or error.code() in _PASSING:
                 return False
+            if error.code() in FORBIDDEN:
+                raise _refused(error, right("Read", "topic", partition[0]))
             raise KafkaException(error)
         self._next[partition] = max(before, offset if error else offset + 1)
         if error is None:
@@ -257,12 +273,18 @@ _PASSING = {
 
 def _leaders(metadata: ClusterMetadata, topics: Collection[str]) -> dict[tuple[str, int], int]:
     """Return who leads each partition of the topics that exist."""
-    found = {topic: told for topic, told in metadata.topics.items() if topic in topics}
-    for told in found.values():
-        if told.error is not None and told.error.code() not in MISSING:
-            raise KafkaException(told.error)
+    found = {topic: each for topic, each in metadata.topics.items() if topic in topics}
+    for each in found.values():
+        if each.error is not None and each.error.code() not in MISSING:
+            raise KafkaException(each.error)
     return {
         (topic, number): partition.leader
-        for topic, told in found.items()
-        for number, partition in told.partitions.items()
+        for topic, each in found.items()
+        for number, partition in each.partitions.items()
     }
+
+
+def _refused(error: KafkaError, needed: str) -> Refused:
+    said = told(error, needed)
+    msg = f"not allowed to read what Kafka has: {said}"
+    return Refused(msg)

@@ -20,10 +20,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 )
 from confluent_kafka.cimpl import NewTopic
 
-from outbox.kafka import kafka_logger
+from outbox.kafka import FORBIDDEN, OF_GROUP, kafka_logger, right, told
 from outbox.secrets import fresh_all
 from relay.errors import Outage, Refused
-from relay.kafka.errors import FORBIDDEN, MISSING, shuts_out
+from relay.kafka.errors import MISSING, shuts_out
 from relay.rules.places.progress import Progress, key_of
 
 _log = kafka_logger("dovecote.relay.kafka")
@@ -199,9 +199,10 @@ class ProgressTopic:
         if code == KafkaError.TOPIC_ALREADY_EXISTS:
             return
         if code in FORBIDDEN:
+            said = told(error.args[0], right("Create", "topic", self.name))
             msg = (
-                f"not allowed to create progress topic {self.name}; create it with 1 partition, "
-                "cleanup.policy=compact, segment.bytes=4194304"
+                f"not allowed to create progress topic {self.name}: {said}; or create it with 1 "
+                "partition, cleanup.policy=compact, segment.bytes=4194304"
             )
             raise Refused(msg) from error
         msg = f"Kafka: progress topic {self.name}: {error.args[0].str()}"
@@ -242,10 +243,8 @@ class ProgressTopic:
         except KafkaException as error:
             msg = f"Kafka: progress topic {self.name}: {error.args[0].str()}"
             if error.args[0].code() in FORBIDDEN:
-                msg = (
-                    f"not allowed to read progress topic {self.name} ({error.args[0].str()}); "
-                    f"grant `Read` on it, and `Describe` on the group {_GROUP}"
-                )
+                said = told(error.args[0], right("Read", "topic", self.name))
+                msg = f"not allowed to read progress: {said}"
                 raise Refused(msg) from error
             if error.args[0].code() in MISSING:
                 msg += _NOT_KNOWN_YET if self._is_new else _DELETED
@@ -385,6 +384,8 @@ def _taken(message: Message, search: Search) -> int:
     if error is None:
         search.take(message.key(), message.value())
         return offset + 1
+    if error.code() == OF_GROUP:
+        return 0
     if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the name librdkafka gives it
         return offset
     raise KafkaException(error)

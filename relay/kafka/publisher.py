@@ -17,10 +17,10 @@ from typing import Protocol, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox.errors import BadSettings
-from outbox.kafka import kafka_logger, reach
+from outbox.kafka import FORBIDDEN, kafka_logger, reach, right, told
 from relay.decoding.headers import headers
 from relay.errors import Fenced, Outage, Refused, RelayError, Unpublishable
-from relay.kafka.errors import BROKEN, CLOCK, FENCED, FORBIDDEN, POISON, of_clocks, refusal
+from relay.kafka.errors import BROKEN, CLOCK, FENCED, POISON, of_clocks, refusal
 from relay.kafka.undelivered import Undelivered
 from relay.rules.parking import OWN_TOPIC, Scope
 from relay.rules.places.progress import Progress
@@ -126,6 +126,7 @@ class _KafkaPublisher:
         self._progress_topic, self._timeout, self._ask = progress_topic, timeout, ask
         self._require_role = require_role
         self._grace, self._stopped, self._slow = grace, stopped, slow
+        self._transactional_id = str(properties.get("transactional.id", ""))
         self._rows: list[Row] = []
         self._undelivered = Undelivered()
         self._most_bytes = int(str(properties.get("message.max.bytes", _MESSAGE_MAX_BYTES)))
@@ -281,14 +282,18 @@ class _KafkaPublisher:
             if row is not None:
                 return self._unpublishable(row, cause, is_known=self._one_by_one)
             if topic == self._progress_topic and cause.code() in FORBIDDEN:
-                msg = f"not allowed to write to progress topic {topic}; grant `Write` on it"
+                said = told(cause, right("Write", "topic", self._progress_topic))
+                msg = f"not allowed to write progress: {said}"
                 return Refused(msg)
             return Outage(f"Kafka: topic {topic}: {cause.str()}")
         if error.code() in FENCED:
             return Fenced(f"{what}: another relay has taken over ({error.str()})")
-        return refusal(error, self._timeout) or Outage(
-            f"Kafka: {what}: {error.name()}: {error.str()}"
-        )
+        return refusal(
+            error,
+            self._timeout,
+            progress_topic=self._progress_topic,
+            transactional_id=self._transactional_id,
+        ) or Outage(f"Kafka: {what}: {error.name()}: {error.str()}")
 
     def _too_large(self, row: Row, cause: KafkaError) -> Unpublishable:
         """Return librdkafka's refusal of `row`, with all others that it would refuse."""

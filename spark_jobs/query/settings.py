@@ -181,6 +181,11 @@ class SparkSettings(Settings):
     Its name: part of the transactional ids and of the marker topic. Each query needs its own name.
     """
 
+    @field_validator("query")
+    @classmethod
+    def _free(cls, name: str) -> str:
+        return topics.require_free(name)
+
     checkpoint: str = Field(min_length=1)
     """Where Spark keeps the query's progress: a folder, or a URL that the cluster can write to."""
 

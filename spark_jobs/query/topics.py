@@ -3,12 +3,13 @@
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from dovecote.process.topics import most_bytes
 from outbox.errors import BadSettings
+from outbox.kafka import FORBIDDEN, right, told
 from spark_jobs.errors import KafkaUnavailable
 from spark_jobs.query.pins import Pins
 from spark_jobs.query.settings import SourceSettings, SparkSettings
@@ -55,8 +56,30 @@ def require_topics(settings: Job) -> None:
         for topic in _looking()(_missing_topics, kafka, wanted)
     ]
     if missing:
+        _require_rights(settings, missing)
         msg = f"no such topic: {', '.join(missing)}; create it, or correct its name"
         raise BadSettings(msg)
+
+
+def _require_rights(settings: Job, missing: Collection[str]) -> None:
+    """Raise if a topic only seems to be missing, because this user may not see it."""
+    read = plain(settings.source.topics)
+    for kafka, wanted in _wanted(settings):
+        names = [topic for topic in dict.fromkeys(wanted) if topic in missing]
+        if not names:
+            continue
+        admin = AdminClient({**kafka_options.client(kafka), "log_level": 0})
+        answers = admin.describe_topics(TopicCollection(names), request_timeout=_SECONDS)
+        for topic in names:
+            try:
+                answers[topic].result()
+            except KafkaException as error:
+                if error.args[0].code() not in FORBIDDEN:
+                    continue
+                operation = "Read" if topic in read else "Write"
+                said = told(error.args[0], right(operation, "topic", topic))
+                msg = f"topic {topic} cannot be seen: {said}"
+                raise BadSettings(msg) from error
 
 
 def writing(settings: Job) -> dict[str, str]:

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from outbox.kafka import kafka_logger
+from outbox.kafka import kafka_logger, right, told
 from spark_jobs.sink import kafka_options
 
 Ends: TypeAlias = Mapping[str, Mapping[int, int]]
@@ -89,10 +89,10 @@ class GroupOffsets:
             if self._consumer is None:
                 self._consumer = Consumer(self._configuration(), logger=_client_log)
             self._consumer.poll(0)  # its events go to its log
-            told = self._consumer.commit(offsets=offsets, asynchronous=False)
-            reasons = [each.error.str() for each in told or () if each.error is not None]
+            answers = self._consumer.commit(offsets=offsets, asynchronous=False)
+            reasons = [self._said(each.error) for each in answers or () if each.error is not None]
         except KafkaException as error:
-            reasons = [error.args[0].str()]
+            reasons = [self._said(error.args[0])]
         if reasons:
             self._failed(reasons[0])
             self._drop()
@@ -100,6 +100,9 @@ class GroupOffsets:
         self._reason = ""
         self._committed("ok")
         return True
+
+    def _said(self, error: KafkaError) -> str:
+        return told(error, right("Read", "group", self._group))
 
     def _configuration(self) -> dict[str, str | int | float | bool]:
         return {

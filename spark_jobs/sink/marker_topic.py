@@ -11,6 +11,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from outbox.errors import BadSettings
+from outbox.kafka import OF_GROUP, right, told
 from spark_jobs.errors import KafkaUnavailable, MarkerRefused
 from spark_jobs.sink import kafka_options
 from spark_jobs.sink.markers import Marker
@@ -53,14 +54,18 @@ class MarkerTopic:
             BadSettings: it does not exist and may not be created, or it is not compacted.
         """
         try:
+            operation = "Describe"
             there = self.partitions()
             if there:
+                operation = "DescribeConfigs"
                 self._require_compaction()
             if there < partitions:
+                operation = "Alter" if there else "Create"
                 self._make(there, partitions, dry_run=dry_run)
         except KafkaException as error:
+            said = told(error.args[0], right(operation, "topic", self.name))
             msg = (
-                f"marker topic {self.name}: {error.args[0].str()}; if this client may not create "
+                f"marker topic {self.name}: {said}; if this client may not create "
                 f"topics, create it with {partitions} partitions and {_config_text()}"
             )
             raise BadSettings(msg) from error
@@ -189,7 +194,7 @@ class MarkerTopic:
                     yield message
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's name
                     position = max(position, offset)
-                elif not error.retriable():
+                elif not error.retriable() and error.code() != OF_GROUP:
                     raise KafkaException(error)
             self._require_more(place.partition, position, end, time.monotonic() - came)
 
@@ -215,7 +220,9 @@ class MarkerTopic:
             raise MarkerRefused(msg) from error
 
     def _unavailable(self, error: Exception) -> KafkaUnavailable:
-        said = error.args[0].str() if isinstance(error, KafkaException) else error
+        said: object = error
+        if isinstance(error, KafkaException):
+            said = told(error.args[0], right("Read", "topic", self.name))
         return KafkaUnavailable(f"marker topic {self.name}: {said}")
 
     def _admin(self) -> AdminClient:

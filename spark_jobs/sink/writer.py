@@ -10,7 +10,8 @@ from functools import partial
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from dovecote.process.memory import keep_freed
-from outbox.kafka import reach
+from dovecote.process.topics import without_write
+from outbox.kafka import reach, right, told
 from spark_jobs.errors import JobError, KafkaUnavailable
 from spark_jobs.sink import kafka_options
 from spark_jobs.sink.marker_topic import MarkerTopic, fence
@@ -104,6 +105,10 @@ class Writer:
         self._partition, self._topic, self._timeout = partition, topic, timeout
         self._one_by_one = one_by_one
         self._rejected: dict[int, str] = {}
+        self._written: set[str] = set()
+        self._client = kafka_options.client(properties)
+        # The number of the shuffle partition follows.
+        self._transactional_ids = transactional_id.rpartition(".")[0] + "."
         self._failure: KafkaError | None = None
         # Writers are in Spark's worker processes, which do nothing else.
         keep_freed()
@@ -172,6 +177,7 @@ class Writer:
 
     def _produce(self, position: int, record: Outgoing) -> None:
         topic, key, value, headers, timestamp, _ = record
+        self._written.add(topic)
         report = self._reporter(position) if self._one_by_one else self._reported
         deadline = time.monotonic() + self._timeout
         while True:
@@ -245,13 +251,22 @@ class Writer:
             else:
                 return
 
+    def _needed(self, error: KafkaError) -> list[str]:
+        """Return the rights that are missing, if an error is about rights."""
+        if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return [right("Write", "transactional id", self._transactional_ids) + ", prefixed"]
+        if error.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return []
+        lacking = without_write(self._client, {self._topic.name, *self._written})
+        return [right("Write", "topic", topic) for topic in lacking]
+
     def _explained(self, error: KafkaError, what: str) -> NotCommitted | Poisoned:
         with suppress(KafkaException):  # a fenced producer raises again here; `error` has it
             self._producer.poll(0)  # serves the broker's reports on single records
         failed = self._failure
-        text = f"{what}: {error.name()}: {error.str()}"
+        text = f"{what}: {error.name()}: {told(error, *self._needed(error))}"
         if failed is not None and failed.code() not in _DROPPED:
-            text = f"{text} ({failed.name()}: {failed.str()})"
+            text = f"{text} ({failed.name()}: {told(failed, *self._needed(failed))})"
         code = error.code()
         if failed is not None and (failed.code() not in _DROPPED or code not in _POISON):
             code = failed.code()

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr-defined]  # no types
 from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from outbox.kafka import kafka_logger
+from outbox.kafka import FORBIDDEN, kafka_logger, right, told
 from spark_jobs.errors import KafkaUnavailable, SourceChanged
 from spark_jobs.sink import kafka_options
 from spark_jobs.source.offsets import Offsets
@@ -127,6 +127,10 @@ class Cluster:
                     raise SourceChanged(msg) from error
                 if asked.may_lack(topic) and error.args[0].code() in _UNREADY:
                     continue
+                if error.args[0].code() in FORBIDDEN:
+                    said = told(error.args[0], right("Read", "topic", topic))
+                    msg = f"topic {topic} cannot be read: {said}"
+                    raise KafkaUnavailable(msg) from error
                 raise
             # A topic that is being created has no partitions at first, and then no leaders.
             if not found.partitions and asked.is_from_pattern(topic):

@@ -15,10 +15,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
 
 from dedup.rules.unread import Place
-from dedup.unread.notes import told
+from dedup.unread.notes import summary
 from dedup.unread.probing import CHECKED, OF_RECORD, noted, unread
 from outbox.errors import DovecoteError
-from outbox.kafka import kafka_logger
+from outbox.kafka import OF_GROUP, kafka_logger, right, told
 from spark_jobs.errors import KafkaUnavailable, SourceChanged
 from spark_jobs.rows.records import Message
 from spark_jobs.sink import kafka_options
@@ -217,7 +217,7 @@ class _Fetching:
         elif error.code() in OF_RECORD and left is not None:
             if not self._set_aside(left, error, message.offset()):
                 return False
-        elif error.retriable() or error.code() in kafka_options.CONNECTION:
+        elif error.retriable() or error.code() in {OF_GROUP, *kafka_options.CONNECTION}:
             self._require_patience()
             return False
         else:
@@ -269,7 +269,7 @@ class _Fetching:
             raise KafkaUnavailable(str(error)) from error
         if note is None:
             return None
-        _steps.warning("%s", told(note))
+        _steps.warning("%s", summary(note))
         return note.until
 
     def _seek(self, left: Range, offset: int) -> None:
@@ -322,7 +322,9 @@ class _Fetching:
 
     def _text(self, error: KafkaError | None) -> str:
         first = next(iter(self._left.values()), self._plan[0])
-        why = f"nothing came for {_PATIENCE_SECONDS:g} s" if error is None else error.str()
+        why = f"nothing came for {_PATIENCE_SECONDS:g} s"
+        if error is not None:
+            why = told(error, right("Read", "topic", first.topic))
         return (
             f"cannot read {first.topic}/{first.partition} from offset {first.start} up to "
             f"{first.end}: {why}. Nothing of the batch is written that was not read; the job "

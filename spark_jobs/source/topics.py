@@ -13,6 +13,7 @@ from dedup.rules.topics import OURS
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PATTERN = re.compile(r"([a-zA-Z0-9._*?-]|\[!?[a-zA-Z0-9._-]+\])+")
+_PARTS = {"relay", "progress", "dead", "push", "markers"}
 # Kafka writes to these for each batch that a job commits.
 _ENDLESS = {"__consumer_offsets", "__transaction_state"}
 
@@ -91,6 +92,19 @@ def read_by_pattern(written: Iterable[str], entries: Sequence[str]) -> str | Non
                 f'would never end. Add "!{topic}" to the topics that are read'
             )
     return None
+
+
+def require_free(query: str) -> str:
+    """
+    Return the name of a query, which is a part of the names of its topics and transactional ids.
+
+    Raises:
+        ValueError: other parts of Dovecote have names that begin like that.
+    """
+    if (first := query.partition(".")[0]) in _PARTS:
+        msg = f"a right on `dovecote.{first}.` would be a right on all that other parts name so"
+        raise ValueError(msg)
+    return query
 
 
 def _excludes(entry: str) -> bool:

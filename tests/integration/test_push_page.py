@@ -76,7 +76,7 @@ def bury(bootstrap: str, topic: str, number: int) -> None:
     """Write dead letters, with a reason that is no markup."""
     with Letters({"bootstrap.servers": bootstrap}) as letters:
         for each in range(number):
-            headers = [("ce_id", f"dead-{each}".encode())]
+            headers = [("ce_id", f"dead-{each} {SCRIPT}".encode())]
             record = Record("flights", 0, each, 1_790_000_000_000, b"N14228", b"{}", headers)
             letters.send(
                 topic, copies.dead(record, record.identity, now=1_790_000_000_000, error=SCRIPT)
@@ -124,6 +124,7 @@ def test_what_the_page_shows_is_what_the_api_says_and_its_buttons_do_what_they_s
         until(lambda: SCRIPT in window.text("#dead"), within=20, what="dead letters")
         pictures(window)
         assert window.run("return document.querySelectorAll('#dead img').length") == 0
+        nothing_that_gets_in_runs(window)
         window.click("#dead tbody tr:nth-child(1) button:nth-child(1)")
         until(lambda: "(3)" in window.text("#dead-title"), within=20, what="one is requeued")
         window.click("#dead tbody tr:nth-child(1) button:nth-child(2)")
@@ -143,6 +144,39 @@ def test_what_the_page_shows_is_what_the_api_says_and_its_buttons_do_what_they_s
             within=5,
             what="closed",
         )
+
+
+def nothing_that_gets_in_runs(window: Browser) -> None:
+    """Put markup into the page as a fault of ours might: the browser refuses to run it."""
+    for markup in (
+        SCRIPT,
+        "<svg onload=\"document.title='taken'\"></svg>",
+        "<iframe srcdoc=\"<script>parent.document.title='taken'</script>\"></iframe>",
+    ):
+        window.run("document.getElementById('state').innerHTML = arguments[0]", markup)
+    window.run(
+        "const made = document.createElement('script');"
+        "made.textContent = \"document.title='taken'\"; document.body.append(made)"
+    )
+    refused = """
+        const refused = [];
+        document.addEventListener(
+            'securitypolicyviolation', event => refused.push(event.effectiveDirective)
+        );
+        const elsewhere = document.createElement('script');
+        elsewhere.src = 'http://127.0.0.2:1/taken.js';
+        document.body.append(elsewhere);
+        fetch('http://127.0.0.2:1/').catch(() => 0);
+        window.refused = refused;
+    """
+    window.run(refused)
+    wanted = {"script-src-elem", "connect-src"}
+    until(
+        lambda: {*window.run("return window.refused")} >= wanted,
+        within=10,
+        what="scripts and requests elsewhere are refused",
+    )
+    assert window.run("return document.title") == "Dovecote push"
 
 
 def pictures(window: Browser) -> None:

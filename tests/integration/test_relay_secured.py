@@ -1,18 +1,13 @@
-"""The relay over TLS, under users with only the rights in the document."""
+"""The relay over TLS, under users with only the rights that docs/security.md lists."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported there, not declared
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
     AdminClient,
-    ResourcePatternType,
-    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -23,8 +18,9 @@ from dovecote.devstack import Stack
 from dovecote.devstack.places import LOOPBACK, free_port, temporary_directory
 from dovecote.devstack.postgres.postgres import server_user
 from tests.support.certificates import Certificates, certificates
-from tests.support.commands import status
+from tests.support.commands import relay_command, status
 from tests.support.fix_stack import MakeTopic, new_database, new_topics
+from tests.support.guarded import Right, listed
 from tests.support.relaying import (
     RelayProcess,
     Relays,
@@ -137,38 +133,17 @@ def secret(password: str = PASSWORD) -> dict[str, str]:
     return {"DOVECOTE_RELAY_KAFKA__SASL_PASSWORD": password}
 
 
-def rights(name: str, *topics: str) -> dict[str, AclBinding]:
-    """Return the rights that docs/relay.md names, each under a word for it."""
-    progress = f"dovecote.progress.{name}"
-    wanted = {
-        **{topic: (ResourceType.TOPIC, topic, "WRITE") for topic in topics},
-        "read": (ResourceType.TOPIC, progress, "READ"),
-        "write": (ResourceType.TOPIC, progress, "WRITE"),
-        "create": (ResourceType.TOPIC, progress, "CREATE"),
-        "describe": (ResourceType.TOPIC, progress, "DESCRIBE_CONFIGS"),
-        "transact": (ResourceType.TRANSACTIONAL_ID, f"dovecote.relay.{name}.", "WRITE"),
-        "group": (ResourceType.GROUP, "dovecote-progress", "DESCRIBE"),
-    }
-    return {word: right(*each) for word, each in wanted.items()}
-
-
-def right(kind: ResourceType, resource: str, operation: str) -> AclBinding:
-    return AclBinding(
-        kind,
-        resource,
-        ResourcePatternType.PREFIXED
-        if kind is ResourceType.TRANSACTIONAL_ID
-        else ResourcePatternType.LITERAL,
-        "User:relay",
-        "*",
-        AclOperation[operation],
-        AclPermissionType.ALLOW,
+def rights(name: str, *topics: str) -> list[Right]:
+    """Return the rights of a relay that docs/security.md lists."""
+    every = dict.fromkeys(
+        right for topic in topics or [""] for right in listed("relay", name=name, topic=topic)
     )
+    return [right for right in every if right.name]
 
 
-def grant(secured: Secured, wanted: Mapping[str, AclBinding]) -> None:
+def grant(secured: Secured, wanted: Iterable[Right]) -> None:
     admin = AdminClient({"bootstrap.servers": secured.stack.kafka.bootstrap})
-    for granted in admin.create_acls(list(wanted.values())).values():
+    for granted in admin.create_acls([each.binding("relay") for each in wanted]).values():
         granted.result(patient(30))
 
 
@@ -244,30 +219,42 @@ def test_a_postgres_that_lets_it_in_on_no_account_ends_it_and_keeps_the_secret(
 
 
 def test_a_right_that_is_missing_in_kafka_is_named(secured: Secured, fleet: Relays) -> None:
-    cases = {
-        "create": "not allowed to create progress topic",
-        "write": "not allowed to publish",
-        "transact": "not allowed to publish",
-    }
-    started = {}
-    for missing in cases:
-        name = f"{fleet.name}-{missing}"
+    """All of them but two: the topics of events are below, and one is for a look at a setting."""
+    started: list[tuple[Right, RelayProcess]] = []
+    for number, needed in enumerate(listed("relay", name="", topic="").values()):
+        name = f"{fleet.name}-{number}"
         wanted = rights(name)
-        del wanted[missing]
+        if not needed or number == 0:
+            continue
+        missing = wanted.pop(number - 1)
         grant(secured, wanted)
-        started[missing] = fleet.start(kafka=client(secured), environ=secret(), name=name)
-    for missing, relay in started.items():
-        ends(relay, cases[missing])
+        relay = fleet.start(kafka=client(secured), environ=secret(), name=name)
+        started.append((missing, relay))
+    for missing, relay in started:
+        ends(relay, f"grant this user {missing.said}")
 
 
-def test_a_relay_that_may_not_read_its_progress_is_told_so(
-    secured: Secured, fleet: Relays
+def test_reconcile_needs_to_read_the_topics_of_events_and_says_so(
+    secured: Secured, fleet: Relays, topic: MakeTopic
 ) -> None:
-    wanted = rights(fleet.name)
-    del wanted["read"]
-    grant(secured, wanted)
-    relay = fleet.start(kafka=client(secured), environ=secret())
-    ends(relay, "not allowed to read progress topic")
+    name = topic(1)
+    grant(secured, rights(fleet.name, name))
+    relay = fleet.active(kafka=client(secured), environ=secret())
+    commit(fleet.dsn, event(name, 1))
+    published(fleet, name, 1)
+    assert relay.terminate() == 0
+    (read,) = listed("dovecote relay reconcile", topic=name)
+    given: dict[str, Any] = {
+        "kafka": client(secured),
+        "environ": secret(),
+        "bootstrap": secured.bootstrap,
+    }
+    refused = relay_command("reconcile", fleet, **given)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"grant this user {read.said}, see docs/security.md" in refused.stderr
+    grant(secured, [read])
+    done = relay_command("reconcile", fleet, **given)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_topic_that_may_not_be_written_to_holds_up_nobody(
@@ -275,9 +262,7 @@ def test_a_topic_that_may_not_be_written_to_holds_up_nobody(
 ) -> None:
     name, other, shown = topic(1), topic(1), topic(1)
     # For a topic that may be described, only its rights show that.
-    grant(
-        secured, rights(fleet.name, other) | {shown: right(ResourceType.TOPIC, shown, "DESCRIBE")}
-    )
+    grant(secured, [*rights(fleet.name, other), Right("Describe", "topic", shown)])
     relay = fleet.active(kafka=client(secured, "SCRAM-SHA-512"), environ=secret(), park_after="1h")
     commit(fleet.dsn, event(name, 1), event(shown, 1), event(other, 1))
     published(fleet, other, 1)

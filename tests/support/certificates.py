@@ -22,6 +22,32 @@ class Certificates(NamedTuple):
     certificate: Path
     key: Path
     both: Path
+    authority_key: Path
+
+    def client(self, name: str) -> tuple[Path, Path]:
+        """Return the certificate and the key of a client that the authority knows by `name`."""
+        return self._issued(name, name, self.authority.parent / f"{name}.key")
+
+    def renew(self) -> None:
+        """Give the server another certificate and another key, in the same files."""
+        certificate, key = self._issued("server", "renewed", self.authority.parent / "renewed.key")
+        new = self.both.with_suffix(".new")
+        new.touch(mode=0o600)
+        new.write_bytes(key.read_bytes() + certificate.read_bytes())
+        new.replace(self.both)
+        certificate.replace(self.certificate)
+        key.replace(self.key)
+
+    def _issued(self, subject: str, name: str, key_file: Path) -> tuple[Path, Path]:
+        authority = x509.load_pem_x509_certificate(self.authority.read_bytes())
+        issuer_key = serialization.load_pem_private_key(self.authority_key.read_bytes(), None)
+        assert isinstance(issuer_key, ec.EllipticCurvePrivateKey)
+        key = ec.generate_private_key(ec.SECP256R1())
+        file = self.authority.parent / f"{name}.pem"
+        made = _signed(subject, key, authority, issuer_key)
+        file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        _keep(key_file, _private(key))
+        return file, key_file
 
 
 def certificates(folder: Path) -> Certificates:
@@ -29,19 +55,29 @@ def certificates(folder: Path) -> Certificates:
     authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     authority = _signed(f"authority in {folder.name}", authority_key, None, authority_key)
     server = _signed("server", server_key, authority, authority_key)
-    files = Certificates(*(folder / name for name in ("ca.pem", "server.pem", "key.pem", "both")))
-    key = server_key.private_bytes(
+    names = ("ca.pem", "server.pem", "key.pem", "both", "ca.key")
+    files = Certificates(*(folder / name for name in names))
+    key = _private(server_key)
+    public = server.public_bytes(serialization.Encoding.PEM)
+    files.authority.write_bytes(authority.public_bytes(serialization.Encoding.PEM))
+    files.certificate.write_bytes(public)
+    _keep(files.key, key)
+    _keep(files.both, key + public)
+    _keep(files.authority_key, _private(authority_key))
+    return files
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    public = server.public_bytes(serialization.Encoding.PEM)
-    files.authority.write_bytes(authority.public_bytes(serialization.Encoding.PEM))
-    files.certificate.write_bytes(public)
-    for file, content in ((files.key, key), (files.both, key + public)):
-        file.touch(mode=0o600)
-        file.write_bytes(content)
-    return files
+
+
+def _keep(file: Path, content: bytes) -> None:
+    file.touch(mode=0o600)
+    file.write_bytes(content)
 
 
 def _signed(

@@ -1,5 +1,6 @@
 """Run commands of Dovecote and of Postgres."""
 
+import os
 import subprocess
 from collections.abc import Mapping
 from functools import partial
@@ -10,6 +11,9 @@ from psycopg.conninfo import conninfo_to_dict
 from dovecote.devstack.postgres.postgres import installation, server_user
 from tests.support.relaying import COMMAND, DSN, Relays, settings
 from tests.support.waiting import patient
+
+# Which Dovecote the command runs: as in this process.
+_CODE = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
 
 Done: TypeAlias = subprocess.CompletedProcess[str]
 
@@ -49,7 +53,7 @@ def _done(command: list[str], environ: Mapping[str, str]) -> Done:
         text=True,
         check=False,
         timeout=patient(60),
-        env={"PATH": "/usr/bin:/bin", **environ},
+        env={"PATH": "/usr/bin:/bin", **_CODE, **environ},
     )
 
 

@@ -245,7 +245,7 @@ def test_the_properties_that_cannot_be_set_are_those_that_are_refused() -> None:
 
 def test_the_producers_defaults_are_those_of_the_table() -> None:
     shown: dict[str, str] = {}
-    for names, values, _ in table(RELAY, "TLS and SASL", number=2):
+    for names, values, _ in table(RELAY, "TLS and SASL"):
         shown |= dict(zip(code_spans(names), code_spans(values), strict=True))
     found = {
         name: str(value)

@@ -12,7 +12,7 @@ from dedup.kafka.dead_topic import GROUP as DEAD
 from dedup.rules import topics as of_topics
 from dedup.rules.unread import Place, SkipNote, place_of
 from dedup.settings.dead import PREFIX, DeadSettings
-from dedup.unread.notes import told
+from dedup.unread.notes import summary
 from dedup.unread.probing import skip as noted
 from dovecote.cli import printed
 from dovecote.cli.options import ConfigOption, JsonOption
@@ -101,4 +101,4 @@ def who() -> str:
 
 def say(note: SkipNote, *, as_json: bool) -> None:
     """Print what is stepped over."""
-    typer.echo(printed.as_json(asdict(note)) if as_json else printed.text(told(note)))
+    typer.echo(printed.as_json(asdict(note)) if as_json else printed.text(summary(note)))

@@ -43,6 +43,8 @@ class JarSet:
     name: str
     dependencies: str
     """The contents of an Ivy file's `<dependencies>`."""
+    checksums: Path | None = None
+    """A file as `sha256sum` writes it, with all of the jars; None: any jars will do."""
 
     def ivy_file(self) -> str:
         return (
@@ -66,6 +68,7 @@ KAFKA = JarSet(
     <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.25.3"
                 conf="default"/>
 """,
+    Path(__file__).with_suffix(".sha256"),
 )
 
 
@@ -98,8 +101,35 @@ def fetch(jars: JarSet, progress: Progress | None = None) -> Path:
             shutil.rmtree(left)
         with tempfile.TemporaryDirectory(prefix="partial-", dir=folder.parent) as partial:
             _run_ivy(jars, Path(partial), progress)
+            require_jars(Path(partial) / "jars", jars)
             (Path(partial) / "jars").rename(folder)
     return folder
+
+
+def require_jars(folder: Path, jars: JarSet) -> None:
+    """
+    Check that a folder holds the jars with these checksums, and nothing else.
+
+    Raises:
+        JarsMissing: it does not; the message names the first jar that differs.
+    """
+    if jars.checksums is None:
+        return
+    lines = jars.checksums.read_text(encoding="ascii").splitlines()
+    wanted = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    found = {
+        jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in sorted(folder.iterdir())
+    }
+    for name in sorted(wanted | found):
+        if found.get(name) != wanted.get(name):
+            is_ = f"sha256 {found[name]}" if name in found else "not there"
+            should = f"sha256 {wanted[name]}" if name in wanted else "no such jar"
+            msg = (
+                f"the jars of {jars.name} are not those that {jars.checksums.name} lists: {name} "
+                f"is {is_}, and should be {should}. Nothing of them is used. Find out what "
+                "serves another file: a mirror in DOVECOTE_IVY_SETTINGS, or a proxy"
+            )
+            raise JarsMissing(msg)
 
 
 def _run_ivy(jars: JarSet, partial: Path, progress: Progress) -> None:

@@ -18,7 +18,7 @@ from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr
 from dovecote.push.errors import Away, Conflict, RequestRefused
 from dovecote.push.rules.subscription.sections import At, Offsets, Position
 from dovecote.push.rules.subscription.subscription import Subscription
-from outbox.kafka import kafka_logger
+from outbox.kafka import kafka_logger, right, told
 from outbox.secrets import fresh_all
 
 _log = kafka_logger("dovecote.push.kafka")
@@ -67,10 +67,10 @@ class Positions:
             )
             answered = asked[group].result().topic_partitions
         except KafkaException as error:
-            raise _said(error, f"group {group!r}") from error
+            raise _of_group(error, group) from error
         for each in answered:
             if each.error is not None:
-                raise _said(KafkaException(each.error), f"group {group!r}")
+                raise _of_topic(KafkaException(each.error), each.topic)
         found: dict[str, dict[str, int]] = {}
         for place in wanted:
             found.setdefault(place.topic, {})[str(place.partition)] = place.offset
@@ -108,7 +108,7 @@ class Positions:
                 return 0
             if code in _MOMENTARY:
                 return None
-            raise _said(error, f"group {group!r}") from error
+            raise _of_group(error, group) from error
         return 0 if found.state in _EMPTY else len(found.members)
 
     def _places(self, subscription: Subscription) -> list[tuple[str, int]]:
@@ -116,7 +116,7 @@ class Positions:
         try:
             there = self._admin.list_topics(timeout=_SECONDS).topics
         except KafkaException as error:
-            raise _said(error, "topics") from error
+            raise _said(error, "topics", "") from error
         if subscription.partitions:
             asked = {each.topic: set(each.numbers) for each in subscription.partitions}
         else:
@@ -157,19 +157,32 @@ class Positions:
     ) -> dict[tuple[str, int], int]:
         if not places:
             return {}
+        topic = places[0][0]
         try:
             asked = self._admin.list_offsets(
                 {TopicPartition(*place): spec for place in places}, request_timeout=_SECONDS
             )
-            return {(p.topic, p.partition): each.result().offset for p, each in asked.items()}
+            found: dict[tuple[str, int], int] = {}
+            for place, answer in asked.items():
+                topic = place.topic
+                found[topic, place.partition] = answer.result().offset
         except KafkaException as error:
-            raise _said(error, "offsets") from error
+            raise _of_topic(error, topic) from error
+        return found
 
 
-def _said(error: KafkaException, what: str) -> Away | Conflict | RequestRefused:
+def _of_group(error: KafkaException, group: str) -> Away | Conflict | RequestRefused:
+    return _said(error, f"group {group!r}", right("Read", "group", group))
+
+
+def _of_topic(error: KafkaException, topic: str) -> Away | Conflict | RequestRefused:
+    return _said(error, f"topic {topic!r}", right("Read", "topic", topic))
+
+
+def _said(error: KafkaException, what: str, needed: str) -> Away | Conflict | RequestRefused:
     """Return the error for the caller that stands for one of Kafka's."""
     found = error.args[0]
-    msg = f"Kafka, {what}: {found.name()}: {found.str()}"
+    msg = f"Kafka, {what}: {found.name()}: {told(found, needed)}"
     if found.code() in _BUSY:
         return Conflict(f"{msg}; pause whatever reads with it")
     if found.retriable() or found.code() < 0 or found.code() in _MOMENTARY:

@@ -32,7 +32,7 @@ from dovecote.push.rules.subscription.subscription import Subscription
 from dovecote.push.store.lease import Lease
 from outbox import envelope
 from outbox.errors import DovecoteError
-from outbox.kafka import kafka_logger
+from outbox.kafka import kafka_logger, right, told
 from outbox.secrets import fresh_all
 
 _log = logging.getLogger("dovecote.push")
@@ -224,7 +224,7 @@ class Reading:
                     "%s: topic %r is not there and cannot be made: %s",
                     subscription.id,
                     name,
-                    error.args[0].str(),
+                    told(error.args[0], right("Create", "topic", name)),
                 )
 
 

@@ -3,6 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError
 
+from relay.errors import Refused
 from relay.kafka.errors import CLOCK, OF_EVENT, OF_TOPIC, POISON, of_clocks, refusal, shuts_out
 
 # The subject of each answer to a produce request: the codes of Kafka (common.protocol.Errors) that
@@ -77,18 +78,33 @@ def test_what_is_said_of_clocks_names_both() -> None:
     assert "the broker's" in said
 
 
+def refused(code: int) -> Refused | None:
+    return refusal(
+        KafkaError(code),
+        960.0,
+        progress_topic="dovecote.progress.shop",
+        transactional_id="dovecote.relay.shop.0190b3f2-6c1e-7a55-8d0e-000000000000",
+    )
+
+
 @pytest.mark.parametrize(
     ("code", "says"),
     [
         (KafkaError.INVALID_TRANSACTION_TIMEOUT, "`transaction_timeout` of 960 s is longer than"),
-        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "grant this user `Write`"),
-        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "grant this user `Write`"),
+        (
+            KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "grant this user `Write` on transactional id 'dovecote.relay.shop.', prefixed, see",
+        ),
+        (
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+            "grant this user `Write` on topic 'dovecote.progress.shop', see docs/security.md",
+        ),
         (KafkaError._UNSUPPORTED_FEATURE, "this Kafka is too old"),
         (KafkaError.UNSUPPORTED_VERSION, "needs Kafka 3.7 or newer"),
     ],
 )
 def test_what_only_an_operator_mends_is_refused(code: int, says: str) -> None:
-    assert says in str(refusal(KafkaError(code), 960.0))
+    assert says in str(refused(code))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +117,7 @@ def test_what_only_an_operator_mends_is_refused(code: int, says: str) -> None:
     ],
 )
 def test_an_outage_is_not(code: int) -> None:
-    assert refusal(KafkaError(code), 960.0) is None
+    assert refused(code) is None
     assert not shuts_out(KafkaError(code))
 
 

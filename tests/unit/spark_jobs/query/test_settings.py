@@ -233,3 +233,10 @@ def test_speculation_may_be_said_to_be_off(loaded: Callable[..., Any]) -> None:
     text = TOML.replace("[spark]", '[spark]\nconf = {"spark.speculation" = "false"}')
 
     assert loaded(text).spark.conf == {"spark.speculation": "false"}
+
+
+@pytest.mark.parametrize("name", ["relay", "relay.shop", "push.x", "dead.letters"])
+def test_a_query_takes_no_name_whose_rights_are_those_of_other_parts(name: str) -> None:
+    with pytest.raises(ValueError, match="would be a right on all that other parts"):
+        SparkSettings(query=name, checkpoint="/c")
+    assert SparkSettings(query=f"my-{name}", checkpoint="/c").query == f"my-{name}"

@@ -1,5 +1,7 @@
+import hashlib
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -155,3 +157,45 @@ def test_settings_of_the_site_take_the_place_of_ours(
 def test_jars_are_named_by_coordinates_alone() -> None:
     for text in (subject._SETTINGS, KAFKA.ivy_file()):
         assert "://" not in text
+
+
+def listed(tmp_path: Path, **jars: str) -> JarSet:
+    """Return the set with checksums, as `sha256sum` writes them."""
+    file = tmp_path / "some.sha256"
+    lines = [
+        f"{hashlib.sha256(content.encode()).hexdigest()}  {name}-1.jar\n"
+        for name, content in jars.items()
+    ]
+    file.write_text("".join(lines))
+    return replace(SET, checksums=file)
+
+
+def test_jars_with_the_checksums_of_the_list_are_used(ivy: FakeIvy, tmp_path: Path) -> None:
+    assert len(list(fetch(listed(tmp_path, one="one", two="two"), ignore).iterdir())) == 2
+    assert len(ivy.settings_of_runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("jars", "says"),
+    [
+        ({"one": "one", "two": "changed"}, "two-1.jar is sha256 "),
+        ({"one": "one"}, "two-1.jar is sha256 "),
+        ({"one": "one", "two": "two", "zwo": "zwo"}, "zwo-1.jar is not there"),
+    ],
+)
+def test_other_jars_are_refused_and_not_kept(
+    ivy: FakeIvy, tmp_path: Path, jars: dict[str, str], says: str
+) -> None:
+    wanted = listed(tmp_path, **jars)
+    with pytest.raises(JarsMissing, match="Nothing of them is used") as refused:
+        fetch(wanted, ignore)
+    assert says in str(refused.value)
+    assert not wanted.folder().exists()
+    assert len(ivy.settings_of_runs) == 1
+
+
+def test_the_jars_of_a_broker_are_listed() -> None:
+    assert KAFKA.checksums is not None
+    names = [line.partition("  ")[2] for line in KAFKA.checksums.read_text().splitlines()]
+    assert "kafka_2.13-4.2.0.jar" in names
+    assert len(names) == len(set(names))
