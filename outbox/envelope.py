@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from outbox.errors import InvalidEvent
 from outbox.event import TRACEPARENT as _TRACEPARENT
 from outbox.event import Event, require_time
-from outbox.timestamps import time_of
+from outbox.timestamps import END_OF_TIME, time_of
 
 ID = "ce_id"
 TYPE = "ce_type"
@@ -404,6 +404,6 @@ def _number(found: dict[str, str | None], name: str) -> int | None:
     return number
 
 
-# The tables of Postgres take no more.
-_MOST_MILLISECONDS = 2**63 - 1
-_MOST = {ATTEMPT: 2**31 - 1, ROUND: 2**31 - 1}
+# Postgres keeps both as an `int`, which must also hold the next one.
+_MOST = {ATTEMPT: 2**31 - 2, ROUND: 2**31 - 2}
+_MOST_MILLISECONDS = END_OF_TIME - 1

@@ -16,6 +16,7 @@ from dedup.kafka.membership import Membership
 from dedup.kafka.partitions import Partitions
 from dedup.kafka.subscribing import Subscribing
 from dedup.retries.storm import Amplification
+from dedup.rules import unmoved
 from dedup.rules.history import believed
 from dedup.rules.lanes.assigned import Assigned
 from dedup.rules.lanes.pace import Pace
@@ -65,6 +66,7 @@ class Polling:
         self._retry_topics = retry_topics
         self._absent = Absent(client, settings.partitions)
         self._amplification = Amplification(settings.retries.amplification_limit)
+        self._unmoved = unmoved.Unmoved(settings.stall_after.total_seconds())
         self._limits = Limits(records=settings.max_records, bytes=settings.max_bytes)
         self._pressure = Pressure(self._limits)
         # If somebody waits for commits, do not delay the poll that brings them.
@@ -254,6 +256,8 @@ class Polling:
             records=records, size=size, lanes=lanes, held=held, oldest=self._workers.oldest
         )
         self._metrics.amplified(self._amplification.report())
+        standing: list[str] = []
+        self._unmoved.forget(self._assigned.keys())
         for (topic, partition), each in self._assigned.items():
             where = TopicPartition(topic, partition)
             _, end = self._client.get_watermark_offsets(where, cached=True)
@@ -261,6 +265,32 @@ class Polling:
             if position is not None and end >= 0:
                 age = each.age(time.time())
                 self._metrics.lag(topic, partition, max(0, end - position), age)
+                seconds = self._unmoved.seconds((topic, partition), position, end, now)
+                self._metrics.unmoved(topic, partition, seconds)
+                if self._unmoved.is_trouble(seconds):
+                    place = topic, partition
+                    why = self._why(each)
+                    standing.append(
+                        unmoved.standing(place, position, end, seconds=seconds, why=why)
+                    )
+        self._health.unmoved = unmoved.summed(standing)
+        if standing:
+            _rarely.warning("%s", self._health.unmoved)
+
+    def _why(self, each: Assigned) -> str:
+        """Return why a partition's offset may stand still."""
+        waits = each.stretch.waits.get(each.offsets.position or 0)
+        if waits is not None:
+            return waits
+        if each.offsets.pending:
+            return (
+                f"its record is handled, or in line; a handler runs {self._workers.oldest:.0f} s"
+            )
+        if each.paused:
+            return "no more is read, because the records in memory are too many"
+        if not each.stretch.opened:
+            return "its partition is not opened yet"
+        return "the client has read nothing from there on"
 
 
 def _headers(message: Message, *, retry: bool) -> Sequence[Pair]:
