@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from outbox.errors import InvalidEvent
+from outbox.event import MOST_HEADERS, Event, require_time
 from outbox.event import TRACEPARENT as _TRACEPARENT
-from outbox.event import Event, require_time
 from outbox.timestamps import END_OF_TIME, time_of
 
 ID = "ce_id"
@@ -53,7 +53,7 @@ WINDOW = frozenset({FIRED, WINDOW_START, WINDOW_END, WINDOW_EVENTS, REVISION})
 
 UNREAD = "\udcff"
 """
-The name of the one header that a record has whose headers cannot be read.
+The name of the one header that a record has whose headers cannot be read; its value says why.
 
 No header of Kafka can have this name, because it is not text that UTF-8 can hold.
 """
@@ -65,7 +65,15 @@ Pair: TypeAlias = tuple[str, bytes | None]
 
 UNREAD_HEADERS: tuple[Pair, ...] = ((UNREAD, None),)
 
+
+def unread(count: int) -> tuple[Pair, ...]:
+    """Return what stands for too many headers."""
+    msg = f"it has {count:,} of them, and at most {MOST_HEADERS:,} are read"
+    return ((UNREAD, msg.encode()),)
+
+
 _ENVELOPE = {ID, TYPE, SOURCE, SUBJECT, TIME, SPECVERSION, CONTENT_TYPE, TRACEPARENT, UNREAD}
+_REMEMBERED = 1_000
 _OF_IDENTITY = {ID, SOURCE}
 DELIVERY = {ATTEMPT, ROUND, FIRST_SEEN, NOT_BEFORE, ORIGIN, ERROR, GROUP}
 
@@ -137,9 +145,16 @@ def encode(event: Event) -> tuple[bytes | None, bytes | None, list[Pair]]:
     return event.key_bytes(), event.value_bytes(), headers
 
 
-@lru_cache(maxsize=4096)
 def kind_headers(type_: str, source: str, content_type: str | None) -> tuple[Pair, ...]:
     """Return the headers that events of one kind share; cached, for the relay's hot path."""
+    # A cache of long texts could hold many of the largest size.
+    if len(type_) + len(source) + len(content_type or "") <= _REMEMBERED:
+        return _kind_headers(type_, source, content_type)
+    return _kind_headers.__wrapped__(type_, source, content_type)
+
+
+@lru_cache(maxsize=4096)
+def _kind_headers(type_: str, source: str, content_type: str | None) -> tuple[Pair, ...]:
     headers: list[Pair] = [
         (SPECVERSION, b"1.0"),
         (TYPE, type_.encode()),
@@ -280,9 +295,12 @@ def require_readable(record: Record) -> None:
         InvalidEvent: it could not.
     """
     if record.headers and record.headers[0][0] == UNREAD:
+        why = record.headers[0][1] or (
+            b"the name of one is not UTF-8; write the record again with names in UTF-8"
+        )
         msg = (
             f"the headers of {record.topic}/{record.partition}/{record.offset} cannot be read: "
-            "the name of one is not UTF-8; write the record again with names in UTF-8"
+            f"{why.decode(errors='replace')}"
         )
         raise InvalidEvent(msg)
 

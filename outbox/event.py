@@ -19,7 +19,7 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 # The envelope owns these; a second copy from the caller could contradict it.
 _RESERVED = re.compile(r"ce_.*|content-type|traceparent", re.IGNORECASE | re.DOTALL)
-# What Dovecote says of a record; `dedup.retries.storm` gives hops to handlers.
+# Dovecote writes these itself, except for the hops that `dedup.retries.storm` gives to handlers.
 _OURS = re.compile(r"dovecote_(?!hops\Z).*", re.IGNORECASE | re.DOTALL)
 # W3C Trace Context, version 00.
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")

@@ -35,6 +35,10 @@ _BUSY_SECONDS = 0.02
 _PROMPT_SECONDS = 0.002
 _ROOM_SECONDS = 0.1
 _OBSERVE_SECONDS = 1.0
+_LIGHT = 4_096
+"""Headers of so many bytes are not counted: `max_records` limits those."""
+_OF_HEADER = 150
+"""About the bytes that Python takes for a header besides its value."""
 
 
 Message: TypeAlias = Any
@@ -162,7 +166,7 @@ class Polling:
                 continue
             key = message.key()
             value, time_ = message.value(), message.timestamp()[1]
-            headers = _headers(message, retry=topic in retry_topics)
+            headers, weight = _headers(message, retry=topic in retry_topics)
             # Builds what the class's own constructor builds, which takes four times as long.
             record = make(new, (topic, partition, offset, time_, key, value, headers))
             if not found.batch:
@@ -176,6 +180,9 @@ class Polling:
                 group.append(record)
             found.records += 1
             found.size += (len(value) if value else 0) + (len(key) if key else 0)
+            if weight > _LIGHT:
+                found.heavy[offset] = weight
+                found.size += weight
         return touched
 
     def _noticed(self, error: KafkaError, message: Message) -> None:
@@ -293,12 +300,16 @@ class Polling:
         return "the client has read nothing from there on"
 
 
-def _headers(message: Message, *, retry: bool) -> Sequence[Pair]:
+def _headers(message: Message, *, retry: bool) -> tuple[Sequence[Pair], int]:
+    """Return the headers of a message that count, and about how many bytes they take."""
     headers = headers_of(message)
-    for name, _ in headers:
+    is_delivered, size = False, len(headers) * _OF_HEADER
+    for name, value in headers:
         if name in DELIVERY:
-            return believed(headers, retry=retry)
-    return headers
+            is_delivered = True
+        if value is not None:
+            size += len(value)
+    return believed(headers, retry=retry) if is_delivered else headers, size
 
 
 def _written(timestamp: int) -> int:

@@ -186,8 +186,8 @@ deliveries = st.builds(
     Delivery,
     attempt=st.integers(1, 10**6),
     round=st.integers(0, 10**6),
-    first_seen=st.none() | st.integers(0, 2**53),
-    not_before=st.none() | st.integers(0, 2**53),
+    first_seen=st.none() | st.integers(0, 253_402_300_799_999),
+    not_before=st.none() | st.integers(0, 253_402_300_799_999),
     origin=st.none() | text,
     error=st.none() | text,
 )

@@ -48,7 +48,7 @@ def test_a_spark_job_says_it_and_from_where_it_would_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1_000.0
-    monkeypatch.setattr(watching.time, "monotonic", lambda: now)
+    monkeypatch.setattr("spark_jobs.query.watching.time.monotonic", lambda: now)
     health = watching.Health(stall_after=60)
     for _ in range(3):
         health.progressed()

@@ -1,4 +1,4 @@
-"""What Postgres refuses to keep of one attempt stops no others from being recorded."""
+"""An attempt that Postgres refuses to keep stops no others from being recorded."""
 
 from typing import Any
 
