@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from dovecote.process.health import HealthReport
+from dovecote.process.safe_headers import SAFE
 from dovecote.process.settings import HttpSettings
 from outbox.errors import BadSettings
 
@@ -71,6 +72,8 @@ def serve(host: str, port: int, health: Ready, numbers: Collector) -> Iterator[i
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
+            for name, value in SAFE.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
 

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dovecote.process.safe_headers import SAFE
 
 PUBLIC = frozenset(
     {"/", "/page.css", "/page.js", "/openapi.json", "/metrics", "/healthz", "/readyz"}
@@ -27,6 +29,23 @@ def hashed(token: str) -> str:
     Return the hash of a token as the settings hold it: tokens are random, so they need no salt.
     """
     return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+
+
+class Safe:
+    """Adds the headers of `SAFE` to each answer, and to a refused request's."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in SAFE.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, sent)
 
 
 class Access:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from dovecote.process import strict_json
 from dovecote.push.api import answers
-from dovecote.push.api.access import Access
+from dovecote.push.api.access import Access, Safe
 from dovecote.push.api.answers import Most, Replay, errors
 from dovecote.push.api.control import Control
 from dovecote.push.api.dead import Chosen
@@ -59,7 +59,7 @@ def application(
     app.add_exception_handler(ValidationError, _invalid)
     app.add_exception_handler(DovecoteError, _failed)
     app.add_exception_handler(HTTPException, _refused)
-    return Access(app, tokens=tokens, max_body=max_body)
+    return Safe(Access(app, tokens=tokens, max_body=max_body))
 
 
 class _Body(Request):
