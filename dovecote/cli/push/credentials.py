@@ -17,7 +17,9 @@ def key(
     *,
     file: Annotated[
         Path | None,
-        typer.Option(help="Write the key to this new file, which only you can read."),
+        typer.Option(
+            metavar="FILE", help="Write the key to this new file, which only you can read."
+        ),
     ] = None,
 ) -> None:
     """
