@@ -19,7 +19,7 @@ from dovecote.push.rules.subscription.fields import MASK
 _SHORTEST = 6
 """Shorter words occur in any text, so masking them hides nothing."""
 _LONGEST = 512
-"""Of longer words, only the usual spellings are masked."""
+"""The longest word that is masked in every spelling; of a longer one, the usual ones are."""
 _ESCAPE = 16
 """About the most characters of an escape; one may be cut off at the end of a text."""
 _ESCAPES = re.compile(r"[\\%&+]")
