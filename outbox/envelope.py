@@ -337,8 +337,10 @@ def due(record: Record) -> int:
         InvalidEvent: a delivery header is not a number that counts or tells a time.
     """
     found = {name: _text(name, value) for name, value in record.headers if name in DELIVERY}
-    moments = [_number(found, name) for name in (NOT_BEFORE, ATTEMPT, ROUND, FIRST_SEEN)]
-    return moments[0] or 0
+    for name in (ATTEMPT, ROUND, FIRST_SEEN):
+        _number(found, name)
+    # The settings of the delay say how far ahead it may be.
+    return _number(found, NOT_BEFORE, most=2**63 - 1) or 0
 
 
 def with_delivery(headers: Iterable[Pair], state: Delivery) -> list[Pair]:
@@ -407,7 +409,7 @@ def _text(name: str, value: bytes | None) -> str | None:
         raise InvalidEvent(msg) from error
 
 
-def _number(found: dict[str, str | None], name: str) -> int | None:
+def _number(found: dict[str, str | None], name: str, most: int | None = None) -> int | None:
     text = found.get(name)
     if text is None:
         return None
@@ -416,8 +418,9 @@ def _number(found: dict[str, str | None], name: str) -> int | None:
     except ValueError as error:
         msg = f"header {name} must be a whole number, not {text[:80]!r}"
         raise InvalidEvent(msg) from error
-    if not 0 <= number <= _MOST.get(name, _MOST_MILLISECONDS):
-        msg = f"header {name} must be a number from 0 to {_MOST.get(name, _MOST_MILLISECONDS)}"
+    most = most or _MOST.get(name, _MOST_MILLISECONDS)
+    if not 0 <= number <= most:
+        msg = f"header {name} must be a number from 0 to {most}"
         raise InvalidEvent(msg)
     return number
 
