@@ -32,6 +32,12 @@ class Health:
     rest.
     """
 
+    unmoved: str = ""
+    """
+    The partitions whose offsets have not moved for `stall_after` although they have records; it is
+    ready all the same, because a restart would not move them.
+    """
+
     expired: int = 0
     """Offsets that the topics had deleted before they were read."""
 
@@ -92,6 +98,7 @@ class Health:
                 reason = f"records are in memory and none was completed for {stalled:.0f} s"
                 return HealthReport(ok=False, role=role, reason=reason)
             gone = f"{self.expired} offsets were deleted before they were read"
-            but = "; ".join(each for each in (self.lacking, gone if self.expired else "") if each)
+            found = self.lacking, self.unmoved, gone if self.expired else ""
+            but = "; ".join(each for each in found if each)
             reason = f"progressing, but {but}" if but else "progressing"
             return HealthReport(ok=True, role=role, reason=reason)

@@ -84,6 +84,12 @@ class Metrics:
         self._lag_seconds = self._gauge(
             "lag_seconds", "Age of the oldest record in memory.", "topic", "partition"
         )
+        self._unmoved = self._gauge(
+            "unmoved_seconds",
+            "For how long the offset to commit has not moved although records come after it.",
+            "topic",
+            "partition",
+        )
         self._ages: dict[tuple[str, int], float] = {}
         self._rows: dict[tuple[str, int], int] = {}
         self._amplification = self._gauge(
@@ -160,6 +166,9 @@ class Metrics:
         self._lag_seconds.labels(self._group, topic, str(partition)).set(seconds)
         self._ages[topic, partition], self._rows[topic, partition] = seconds, rows
 
+    def unmoved(self, topic: str, partition: int, seconds: float) -> None:
+        self._unmoved.labels(self._group, topic, str(partition)).set(seconds)
+
     @property
     def longest_lag(self) -> float:
         """The largest of the lags in seconds."""
@@ -183,5 +192,5 @@ class Metrics:
         for topic, partition in partitions:
             self._ages.pop((topic, partition), None)
             self._rows.pop((topic, partition), None)
-            for gauge in (self._lag, self._lag_seconds):
+            for gauge in (self._lag, self._lag_seconds, self._unmoved):
                 gauge.remove(self._group, topic, str(partition))

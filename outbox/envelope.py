@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from outbox.errors import InvalidEvent
+from outbox.event import MOST_HEADERS, Event, require_time
 from outbox.event import TRACEPARENT as _TRACEPARENT
-from outbox.event import Event, require_time
-from outbox.timestamps import time_of
+from outbox.timestamps import END_OF_TIME, time_of
 
 ID = "ce_id"
 TYPE = "ce_type"
@@ -53,7 +53,7 @@ WINDOW = frozenset({FIRED, WINDOW_START, WINDOW_END, WINDOW_EVENTS, REVISION})
 
 UNREAD = "\udcff"
 """
-The name of the one header that a record has whose headers cannot be read.
+The name of the one header that a record has whose headers cannot be read; its value says why.
 
 No header of Kafka can have this name, because it is not text that UTF-8 can hold.
 """
@@ -65,7 +65,15 @@ Pair: TypeAlias = tuple[str, bytes | None]
 
 UNREAD_HEADERS: tuple[Pair, ...] = ((UNREAD, None),)
 
+
+def unread(count: int) -> tuple[Pair, ...]:
+    """Return what stands for too many headers."""
+    msg = f"it has {count:,} of them, and at most {MOST_HEADERS:,} are read"
+    return ((UNREAD, msg.encode()),)
+
+
 _ENVELOPE = {ID, TYPE, SOURCE, SUBJECT, TIME, SPECVERSION, CONTENT_TYPE, TRACEPARENT, UNREAD}
+_REMEMBERED = 1_000
 _OF_IDENTITY = {ID, SOURCE}
 DELIVERY = {ATTEMPT, ROUND, FIRST_SEEN, NOT_BEFORE, ORIGIN, ERROR, GROUP}
 
@@ -137,9 +145,16 @@ def encode(event: Event) -> tuple[bytes | None, bytes | None, list[Pair]]:
     return event.key_bytes(), event.value_bytes(), headers
 
 
-@lru_cache(maxsize=4096)
 def kind_headers(type_: str, source: str, content_type: str | None) -> tuple[Pair, ...]:
     """Return the headers that events of one kind share; cached, for the relay's hot path."""
+    # A cache of long texts could hold many of the largest size.
+    if len(type_) + len(source) + len(content_type or "") <= _REMEMBERED:
+        return _kind_headers(type_, source, content_type)
+    return _kind_headers.__wrapped__(type_, source, content_type)
+
+
+@lru_cache(maxsize=4096)
+def _kind_headers(type_: str, source: str, content_type: str | None) -> tuple[Pair, ...]:
     headers: list[Pair] = [
         (SPECVERSION, b"1.0"),
         (TYPE, type_.encode()),
@@ -280,9 +295,12 @@ def require_readable(record: Record) -> None:
         InvalidEvent: it could not.
     """
     if record.headers and record.headers[0][0] == UNREAD:
+        why = record.headers[0][1] or (
+            b"the name of one is not UTF-8; write the record again with names in UTF-8"
+        )
         msg = (
             f"the headers of {record.topic}/{record.partition}/{record.offset} cannot be read: "
-            "the name of one is not UTF-8; write the record again with names in UTF-8"
+            f"{why.decode(errors='replace')}"
         )
         raise InvalidEvent(msg)
 
@@ -319,8 +337,10 @@ def due(record: Record) -> int:
         InvalidEvent: a delivery header is not a number that counts or tells a time.
     """
     found = {name: _text(name, value) for name, value in record.headers if name in DELIVERY}
-    moments = [_number(found, name) for name in (NOT_BEFORE, ATTEMPT, ROUND, FIRST_SEEN)]
-    return moments[0] or 0
+    for name in (ATTEMPT, ROUND, FIRST_SEEN):
+        _number(found, name)
+    # The settings of the delay say how far ahead it may be.
+    return _number(found, NOT_BEFORE, most=2**63 - 1) or 0
 
 
 def with_delivery(headers: Iterable[Pair], state: Delivery) -> list[Pair]:
@@ -389,7 +409,7 @@ def _text(name: str, value: bytes | None) -> str | None:
         raise InvalidEvent(msg) from error
 
 
-def _number(found: dict[str, str | None], name: str) -> int | None:
+def _number(found: dict[str, str | None], name: str, most: int | None = None) -> int | None:
     text = found.get(name)
     if text is None:
         return None
@@ -398,12 +418,13 @@ def _number(found: dict[str, str | None], name: str) -> int | None:
     except ValueError as error:
         msg = f"header {name} must be a whole number, not {text[:80]!r}"
         raise InvalidEvent(msg) from error
-    if not 0 <= number <= _MOST.get(name, _MOST_MILLISECONDS):
-        msg = f"header {name} must be a number from 0 to {_MOST.get(name, _MOST_MILLISECONDS)}"
+    most = most or _MOST.get(name, _MOST_MILLISECONDS)
+    if not 0 <= number <= most:
+        msg = f"header {name} must be a number from 0 to {most}"
         raise InvalidEvent(msg)
     return number
 
 
-# The tables of Postgres take no more.
-_MOST_MILLISECONDS = 2**63 - 1
-_MOST = {ATTEMPT: 2**31 - 1, ROUND: 2**31 - 1}
+# Postgres keeps both as an `int`, which must also hold the next one.
+_MOST = {ATTEMPT: 2**31 - 2, ROUND: 2**31 - 2}
+_MOST_MILLISECONDS = END_OF_TIME - 1

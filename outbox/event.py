@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
@@ -19,8 +19,14 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 # The envelope owns these; a second copy from the caller could contradict it.
 _RESERVED = re.compile(r"ce_.*|content-type|traceparent", re.IGNORECASE | re.DOTALL)
+# Dovecote writes these itself, except for the hops that `dedup.retries.storm` gives to handlers.
+_OURS = re.compile(r"dovecote_(?!hops\Z).*", re.IGNORECASE | re.DOTALL)
 # W3C Trace Context, version 00.
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+MOST_HEADERS = 1_000
+"""The most headers of one event: each costs many times its bytes wherever it is read."""
 
 
 class Limits(NamedTuple):
@@ -83,7 +89,10 @@ class Event:
     """Media type of the value; None: derived from the value (`application/json` for JSON)."""
 
     headers: Iterable[tuple[str, HeaderValue]] = ()
-    """More Kafka headers, in order; a name may repeat. `ce_*` belongs to the envelope."""
+    """
+    More Kafka headers, in order, at most 1,000; a name may repeat. `ce_*` belongs to the envelope,
+    and `dovecote_*` to Dovecote.
+    """
 
     traceparent: str | None = None
     """W3C trace context of the cause; None: that of the current span when the event is written."""
@@ -193,6 +202,27 @@ def require_time(time: object) -> None:
         raise InvalidEvent(msg) from error
 
 
+def require_headers(names: Collection[str]) -> None:
+    """
+    Refuse headers that are too many, or that would pass for Dovecote's own.
+
+    An event that was decoded from a record may have such headers, so writers call this as well.
+
+    Raises:
+        InvalidEvent: one is, or there are too many.
+    """
+    if len(names) > MOST_HEADERS:
+        msg = f"event has {len(names):,} headers, and at most {MOST_HEADERS:,} are allowed"
+        raise InvalidEvent(msg)
+    for name in names:
+        if _OURS.fullmatch(name):
+            msg = (
+                f"header {name[:80]!r} is Dovecote's own; leave it out where you copy the headers "
+                "of a record"
+            )
+            raise InvalidEvent(msg)
+
+
 def _headers(headers: Iterable[tuple[str, HeaderValue]]) -> Headers:
     pairs: list[tuple[str, bytes | None]] = []
     for name, value in _pairs(headers):
@@ -210,6 +240,7 @@ def _headers(headers: Iterable[tuple[str, HeaderValue]]) -> Headers:
             case _:
                 msg = f"header {name!r} must be bytes, str or None, not {type(value).__name__}"
                 raise InvalidEvent(msg)
+    require_headers([name for name, _ in pairs])
     return tuple(pairs)
 
 

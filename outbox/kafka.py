@@ -10,7 +10,8 @@ from typing import Any, Literal, Protocol
 
 from confluent_kafka import KafkaError
 
-from outbox.envelope import UNREAD_HEADERS, Pair
+from outbox.envelope import UNREAD_HEADERS, Pair, unread
+from outbox.event import MOST_HEADERS
 
 PARTITIONER = {"partitioner": "murmur2_random"}
 """
@@ -152,14 +153,22 @@ def reach(producer: Client, topic: str, timeout: float) -> None:
 
 def headers_of(message: Any) -> Sequence[Pair]:  # noqa: ANN401  # the client's own types say less
     """
-    Return the headers of a message, or `UNREAD_HEADERS` if the name of one is not UTF-8.
+    Return the headers of a message; what stands for them if they cannot be read, or are too many.
+
+    `UNREAD_HEADERS` does if the name of one is not UTF-8.
 
     Nothing else may ask a message for them first: after its error, the client returns a list with
     holes, and Python crashes when it looks at one. That the client says so by an error is usual,
     and not certain.
     """
     try:
-        return message.headers() or ()
+        found: Sequence[Pair] = message.headers() or ()
     except (SystemError, UnicodeDecodeError):
         message.set_headers(list(UNREAD_HEADERS))
         return UNREAD_HEADERS
+    if len(found) > MOST_HEADERS:
+        # Each takes forty times its bytes, and the message would keep them.
+        stand_in = unread(len(found))
+        message.set_headers(list(stand_in))
+        return stand_in
+    return found

@@ -23,7 +23,17 @@ FOREIGN = re.compile(r"\b(?:seldom|for else|in vain|or else|whosoever)\b", re.IG
 
 MOST_WORDS = 40
 
-_SKIPPED = {".venv", ".git", "node_modules", ".mypy_cache", ".ruff_cache", "build", "dist", "site"}
+_SKIPPED = {
+    ".venv",
+    ".venv-tools",
+    ".git",
+    "node_modules",
+    ".mypy_cache",
+    ".ruff_cache",
+    "build",
+    "dist",
+    "site",
+}
 _SKIPPED |= {"old_schemas"}  # They stay as they were.
 _SENTENCE = re.compile(r"(?<=[.:!?])(?:\*\*|\)|\")?\s+(?=[\"(*]*[A-Z`\[])|(?<=\.\*\*)\s+")
 _MARKUP = re.compile(r"^[\s>*_\"(#-]+")

@@ -12,14 +12,14 @@ from psycopg.conninfo import conninfo_to_dict
 from dedup.inbox import schema as inbox_schema
 from dedup.inbox.connections import PATIENCE, Connections
 from dedup.retries.aside import Partition
-from dedup.retries.held_states import Place, State
+from dedup.retries.held_states import NotKept, Place, State
 from dedup.rules.identity import stored
 from dedup.rules.policies.wording import plain
 from dedup.rules.record import Record
 from dovecote.process.rarely import Rarely
 from outbox.envelope import Delivery
 from outbox.errors import NotAllowed, first_line
-from outbox.postgres.away import is_outage
+from outbox.postgres.away import is_at_fault, is_outage
 from outbox.postgres.session import hides_rows
 from outbox.schema.belongings import showing
 
@@ -75,7 +75,12 @@ class PostgresStates:
         return found
 
     def keep(self, record: Record, state: Delivery) -> None:
-        """Store the state of a record."""
+        """
+        Store the state of a record.
+
+        Raises:
+            NotKept: the database cannot hold it.
+        """
         query = sql.SQL(
             'INSERT INTO {} (consumer, topic, partition, "offset", id, attempt, round,'
             " first_seen, due, error, origin)"
@@ -93,7 +98,13 @@ class PostgresStates:
             *(state.attempt, state.round, state.first_seen or 0, state.not_before or 0, error),
             origin,
         ]
-        self._ask(query, values)
+        try:
+            self._ask(query, values)
+        except psycopg.Error as error:
+            if not is_at_fault(error):
+                raise
+            msg = f"its history cannot be kept: Postgres: {first_line(error)}"
+            raise NotKept(msg) from error
 
     def drop(self, record: Record) -> None:
         """Forget a record that is completed."""

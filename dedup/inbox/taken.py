@@ -9,6 +9,7 @@ from outbox.errors import DovecoteError, first_line
 from outbox.postgres.away import (
     causes,
     is_aborted,
+    is_at_fault,
     is_blameless,
     is_lost,
     over,
@@ -18,8 +19,6 @@ from outbox.postgres.away import (
 
 # The inbox's own code: the partition was claimed by another member.
 _TAKEN = "TAKEN"
-# data_exception: the database cannot hold the event's id.
-_DATA = "22"
 
 
 class TakenBack(Exception):
@@ -107,11 +106,11 @@ class Taken:
     def _is_blameless(self, error: Exception) -> bool:
         if self.line is not None:
             return self._is_of_the_server(error)
-        # The handler was not called, so no event is at fault, unless it has an id that the
-        # database cannot hold.
+        # The handler was not called, so no event is at fault, unless the database cannot hold its
+        # id: it would wait for ever.
         if isinstance(error, DovecoteError | ValueError):
             return False
-        return not any((sqlstate_of(each) or "").startswith(_DATA) for each in causes(error))
+        return not any(map(is_at_fault, causes(error)))
 
     def _is_of_the_server(self, error: Exception) -> bool:
         """Return whether the handler's own connection failed, and not the handler."""

@@ -17,6 +17,7 @@ from dedup.kafka.partitions import Partitions
 from dedup.kafka.subscribing import Subscribing
 from dedup.retries.aside import Partition
 from dedup.retries.storm import Amplification
+from dedup.rules import unmoved
 from dedup.rules.history import believed
 from dedup.rules.lanes.assigned import Assigned
 from dedup.rules.lanes.pace import Pace
@@ -36,6 +37,10 @@ _BUSY_SECONDS = 0.02
 _PROMPT_SECONDS = 0.002
 _ROOM_SECONDS = 0.1
 _OBSERVE_SECONDS = 1.0
+_LIGHT = 4_096
+"""Headers of so many bytes are not counted: `max_records` limits those."""
+_OF_HEADER = 150
+"""About the bytes that Python takes for a header besides its value."""
 
 
 Message: TypeAlias = Any
@@ -69,6 +74,7 @@ class Polling:
         self._retry_topics = retry_topics
         self._absent = Absent(client, settings.partitions)
         self._amplification = Amplification(settings.retries.amplification_limit)
+        self._unmoved = unmoved.Unmoved(settings.stall_after.total_seconds())
         self._limits = Limits(records=settings.max_records, bytes=settings.max_bytes)
         self._pressure = Pressure(self._limits)
         # If somebody waits for commits, do not delay the poll that brings them.
@@ -140,7 +146,7 @@ class Polling:
     def _sort(self, messages: list[Message]) -> list[Assigned]:
         """Sort a batch by partition and key; return the partitions that got records."""
         touched: list[Assigned] = []
-        partitions, make = self._assigned, tuple.__new__
+        make = tuple.__new__
         new: type[Record] = Record
         by_key, retry_topics = self._by_key, self._retry_topics
         topic, partition, found = "", -1, None
@@ -152,9 +158,7 @@ class Polling:
                 continue
             if message.partition() != partition or message.topic() != topic:
                 topic, partition = message.topic(), message.partition()
-                found = partitions.get((topic, partition))
-                if found is not None and found.blocked:
-                    found = None  # its records come again, after the one that cannot be read
+                found = self._readable(topic, partition)
                 new = Record if found is None else found.record
             if found is None:
                 continue
@@ -168,7 +172,7 @@ class Polling:
                 continue
             key = message.key()
             value, time_ = message.value(), message.timestamp()[1]
-            headers = _headers(message, retry=topic in retry_topics)
+            headers, weight = _headers(message, retry=topic in retry_topics)
             # Builds what the class's own constructor builds, which takes four times as long.
             record = make(new, (topic, partition, offset, time_, key, value, headers))
             if not found.batch:
@@ -183,7 +187,16 @@ class Polling:
                 group.append(record)
             found.records += 1
             found.size += (len(value) if value else 0) + (len(key) if key else 0)
+            if weight > _LIGHT:
+                found.heavy[offset] = weight
+                found.size += weight
         return touched
+
+    def _readable(self, topic: str, partition: int) -> Assigned | None:
+        """Return a partition, if it is assigned and its records count."""
+        found = self._assigned.get((topic, partition))
+        # The records of a blocked one come again, after the one that cannot be read.
+        return None if found is None or found.blocked else found
 
     def _noticed(self, error: KafkaError, message: Message) -> None:
         """Handle an error that the client returned in a message's place."""
@@ -272,6 +285,8 @@ class Polling:
         )
         self._metrics.amplified(self._amplification.report())
         ends: dict[Partition, int] = {}
+        standing: list[str] = []
+        self._unmoved.forget(self._assigned.keys())
         for (topic, partition), each in self._assigned.items():
             where = TopicPartition(topic, partition)
             _, end = self._client.get_watermark_offsets(where, cached=True)
@@ -279,16 +294,46 @@ class Polling:
             if position is not None and end >= 0:
                 age = each.age(time.time())
                 self._metrics.lag(topic, partition, max(0, end - position), age)
+                seconds = self._unmoved.seconds((topic, partition), position, end, now)
+                self._metrics.unmoved(topic, partition, seconds)
+                if self._unmoved.is_trouble(seconds):
+                    place = topic, partition
+                    why = self._why(each)
+                    standing.append(
+                        unmoved.standing(place, position, end, seconds=seconds, why=why)
+                    )
             ends[topic, partition] = end
         self._watch.observe(ends)
+        self._health.unmoved = unmoved.summed(standing)
+        if standing:
+            _rarely.warning("%s", self._health.unmoved)
+
+    def _why(self, each: Assigned) -> str:
+        """Return why a partition's offset may stand still."""
+        waits = each.stretch.waits.get(each.offsets.position or 0)
+        if waits is not None:
+            return waits
+        if each.offsets.pending:
+            return (
+                f"its record is handled, or in line; a handler runs {self._workers.oldest:.0f} s"
+            )
+        if each.paused:
+            return "no more is read, because the records in memory are too many"
+        if not each.stretch.opened:
+            return "its partition is not opened yet"
+        return "the client has read nothing from there on"
 
 
-def _headers(message: Message, *, retry: bool) -> Sequence[Pair]:
+def _headers(message: Message, *, retry: bool) -> tuple[Sequence[Pair], int]:
+    """Return the headers of a message that count, and about how many bytes they take."""
     headers = headers_of(message)
-    for name, _ in headers:
+    is_delivered, size = False, len(headers) * _OF_HEADER
+    for name, value in headers:
         if name in DELIVERY:
-            return believed(headers, retry=retry)
-    return headers
+            is_delivered = True
+        if value is not None:
+            size += len(value)
+    return believed(headers, retry=retry) if is_delivered else headers, size
 
 
 def _written(timestamp: int) -> int:

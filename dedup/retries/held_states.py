@@ -7,9 +7,14 @@ from dedup.retries.aside import Partition
 from dedup.rules.identity import stored, stored_before
 from dedup.rules.record import Record
 from outbox.envelope import Delivery
+from outbox.errors import DovecoteError
 
 Place: TypeAlias = tuple[str, int, int]
 """Topic, partition and offset."""
+
+
+class NotKept(DovecoteError):
+    """The history of a record cannot be stored, and never will be."""
 
 
 class State(NamedTuple):
@@ -24,7 +29,14 @@ class States(Protocol):
     """May outlive the consumer; otherwise attempts are counted from the start again."""
 
     def load(self, partitions: Collection[Partition]) -> Mapping[Place, State]: ...
-    def keep(self, record: Record, state: Delivery) -> None: ...
+    def keep(self, record: Record, state: Delivery) -> None:
+        """
+        Store the state of a record.
+
+        Raises:
+            NotKept: it cannot be stored, and never will be.
+        """
+
     def drop(self, record: Record) -> None: ...
 
 

@@ -27,6 +27,10 @@ _ENOUGH = 50
 """With fewer duplicates than this, a number is chance."""
 
 
+_DIGITS = 9
+"""More hops than these digits can say are a storm, whatever their number is."""
+
+
 _Mark: TypeAlias = tuple[bytes | None, ...]
 
 
@@ -148,7 +152,7 @@ def _mark(record: Record) -> _Mark | None:
 
 
 def _number(header: bytes | str | None) -> int:
-    try:
-        return int(header or b"0")
-    except ValueError:
-        return 0  # not a number, so it is not ours
+    text = header.encode() if isinstance(header, str) else header or b""
+    if not text.isdigit():
+        return 0  # not a number that counts, so it is not ours
+    return int(text) if len(text) <= _DIGITS else 10**_DIGITS

@@ -1,6 +1,5 @@
 """Read JSON so that no number changes, or refuse it."""
 
-from collections.abc import Iterator
 from math import isfinite
 from typing import Any
 
@@ -50,20 +49,26 @@ def require_finite(value: Any) -> None:  # noqa: ANN401  # JSON
     Raises:
         ValueError: one is infinite or NaN; the message has its path.
     """
-    for path, found in _infinite(value, ""):
-        msg = f"{path or 'the value'} is {found}, a number that JSON cannot hold"
+    found = _infinite(value)
+    if found is not None:
+        *path, number = found
+        where = "".join(path).removeprefix(".") or "the value"
+        msg = f"{where} is {number}, a number that JSON cannot hold"
         raise ValueError(msg)
 
 
-def _infinite(value: Any, path: str) -> Iterator[tuple[str, float]]:  # noqa: ANN401  # JSON
+def _infinite(value: Any) -> list[Any] | None:  # noqa: ANN401  # JSON
+    """Return the steps to the first number that is infinite or NaN, and the number."""
     kind = value.__class__
+    # Only the way back makes the path: made on the way there, it would be made for each value.
     if kind is dict:
         for name, each in value.items():
-            if each.__class__ not in _PLAIN:
-                yield from _infinite(each, f"{path}.{name}" if path else name)
+            if each.__class__ not in _PLAIN and (found := _infinite(each)) is not None:
+                return [f".{name}", *found]
     elif kind is list:
         for number, each in enumerate(value):
-            if each.__class__ not in _PLAIN:
-                yield from _infinite(each, f"{path}[{number}]")
+            if each.__class__ not in _PLAIN and (found := _infinite(each)) is not None:
+                return [f"[{number}]", *found]
     elif kind is float and not isfinite(value):
-        yield path, value
+        return [value]
+    return None

@@ -11,7 +11,7 @@ from dedup.retries import copies, storm
 from dedup.retries.aside import Held, Outage, Partition, Placed, Unfinished
 from dedup.retries.copies import Copy, Unwritable
 from dedup.retries.fate import DeadLetter, Later, decide
-from dedup.retries.held_states import Forgetful, Place, State, States, is_of
+from dedup.retries.held_states import Forgetful, NotKept, Place, State, States, is_of
 from dedup.retries.plan import Plan
 from dedup.rules.identity import stored
 from dedup.rules.policies.decode import Undecodable
@@ -179,11 +179,12 @@ class Retries:
         )
         as_it_is = record._replace(headers=envelope.with_delivery(record.headers, before))
         if isinstance(fate, Later):
-            if not self.plan.tiers:
-                return self._hold(record, fate, now)
             try:
+                if not self.plan.tiers:
+                    return self._hold(record, fate, now)
                 return self._recirculate(as_it_is, fate, now)
-            except (InvalidEvent, Unwritable) as error:
+            except (InvalidEvent, NotKept, Unwritable) as error:
+                # It would be so for ever, and its offset would be held back.
                 fate = DeadLetter(
                     f"{error}; before that: {fate.error or 'it asked to come again'}"
                 )
@@ -249,7 +250,11 @@ class Retries:
         if topic is None:
             # There is no topic for it, so it stays, and each attempt logs that.
             later = Later(now + _milliseconds(self.plan.longest_hold), fate.error)
-            return replace(self._hold(record, later, now), given_up=True)
+            try:
+                held = self._hold(record, later, now)
+            except (InvalidEvent, NotKept):
+                held = Held(self.plan.longest_hold)
+            return replace(held, given_up=True)
         signed = replace(copies.delivery(as_it_is), group=self._group)
         as_it_is = record._replace(headers=envelope.with_delivery(record.headers, signed))
         copy = copies.dead(as_it_is, as_it_is.identity, now=now, error=fate.error)

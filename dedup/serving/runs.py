@@ -87,8 +87,9 @@ class RunProgress(Generic[V]):
             case Skipped(_, reason):
                 self.skipped.append(verdict)
                 self._complete(record, "skipped", report, kind(reason))
-            case Failed(_, Early(_, after, scheduled)):
+            case Failed(_, Early(error, after, scheduled)):
                 self.waiting, self.was_held, self.scheduled = record, True, scheduled
+                self.stretch.waits[record.offset] = error
                 return _seconds(after or timedelta(0))
             case Failed(_, result):
                 self.waiting, self.unplaced = record, result
@@ -109,8 +110,10 @@ class RunProgress(Generic[V]):
         attempt = max(self.attempt(), answer.attempt)
         self.was_held, self.scheduled, self.unplaced, self.outages = True, True, None, 0
         seconds = _seconds(answer.after)
+        self.stretch.waits[record.offset] = "it asked to come again"
         if not isinstance(result, Again):
             self.burnt += 1
+            self.stretch.waits[record.offset] = f"attempt {attempt} failed: {result.error}"
             _rarely.warning(
                 "%s %s (attempt %d) and holds its key for %.1f s%s: %s",
                 record.place,
@@ -129,6 +132,9 @@ class RunProgress(Generic[V]):
         full = _FIRST_OUTAGE_SECONDS * 2.0 ** min(self.outages - 1, 10)
         seconds = min(full, _LONGEST_OUTAGE_SECONDS)
         where = "" if self.waiting is None else self.waiting.place
+        if self.waiting is not None:
+            told = f"it cannot be set aside: {type(error).__name__}: {plain(error)}"
+            self.stretch.waits[self.waiting.offset] = told
         _rarely.warning(
             "%s cannot be set aside, and its offset is held back; again in %.1f s: %s: %s",
             where,
@@ -147,6 +153,8 @@ class RunProgress(Generic[V]):
 
     def leave(self) -> None:
         """Leave the waiting record to the partition's next owner, who gets it again."""
+        if self.waiting is not None:
+            self.stretch.waits.pop(self.waiting.offset, None)
         self.waiting, self.unplaced, self.unreleased = None, None, None
         self.was_held, self.burnt, self.outages = False, 0, 0
 
@@ -176,6 +184,8 @@ class RunProgress(Generic[V]):
         self, record: Record, as_what: str, report: HandoverReport, reason: str = ""
     ) -> None:
         self.waiting, self.unplaced, self.burnt, self.outages = None, None, 0, 0
+        if self.stretch.waits:
+            self.stretch.waits.pop(record.offset, None)
         if self.was_held:
             self.waiting, self.unreleased = record, (as_what, reason)
         else:

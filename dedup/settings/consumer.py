@@ -74,7 +74,7 @@ class ConsumerSettings(Settings):
     """Most records in memory; polling goes on without taking more."""
 
     max_bytes: Annotated[int, Field(ge=1)] = 64_000_000
-    """Most bytes of their keys and values."""
+    """Most bytes of their keys, values, and headers where these are large."""
 
     max_skew: Annotated[int, Field(ge=1)] = 20_000
     """

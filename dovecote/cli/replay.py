@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from dovecote.cli import printed
 from dovecote.cli.extras import needs
 from dovecote.cli.options import CheckOption, RequiredConfigOption
 
@@ -68,6 +69,12 @@ def replay(
     with redirect_stdout(sys.stderr):  # what a handler prints is no result
         try:
             for line in run(running, sys.stdin.buffer):
-                out.write(to_json(line) + b"\n")
+                out.write(_shown(to_json(line)) + b"\n")
         finally:
             out.flush()
+
+
+def _shown(line: bytes) -> bytes:
+    """Return JSON that steers no terminal; it has the same value."""
+    text = line.decode()
+    return line if text.isprintable() else printed.visible(text).encode()

@@ -1,6 +1,7 @@
 """JSON that people write: a key that stands twice is refused, so that neither is lost."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,8 +19,8 @@ def loads(text: str | bytes) -> Any:  # noqa: ANN401  # whatever the text holds
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        counted = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counted.items() if count > 1)
         msg = f"the key {json.dumps(twice)} stands twice in one object"
         raise ValueError(msg)
     return found

@@ -44,6 +44,24 @@ COLLISIONS: Mapping[str, str] = MappingProxyType(
 )
 """SQLSTATEs of statements that another transaction stopped: they succeed when it is over."""
 
+AT_FAULT: Mapping[str, str] = MappingProxyType(
+    {
+        "21": "a statement found more rows than it may",
+        "22": "a value that the database cannot hold",
+        "23": "a constraint of a table",
+        "44": "a condition of a view",
+        "54": "a value beyond a limit of Postgres",
+        "P0": "a trigger or a function raised it",
+        "XX000": "an error inside of Postgres or of a function",
+    }
+)
+"""
+SQLSTATEs, or how they begin, for which the given values may be at fault, with the reason.
+
+The same values would meet the same error, however often they came. A statement of ours that meets
+one is not repeated for ever.
+"""
+
 # A prepared statement is not there, or is there already.
 _SWAPPED = frozenset({"26000", "42P05"})
 
@@ -57,6 +75,15 @@ _OF_CONNECTIONS = frozenset({"OperationalError", "InterfaceError"})
 def is_away(sqlstate: str) -> bool:
     """Return whether this SQLSTATE says that the server is away."""
     return sqlstate.startswith(tuple(AWAY))
+
+
+def is_at_fault(error: BaseException) -> bool:
+    """Return whether the values that a statement was given may be at fault for an error."""
+    state = sqlstate_of(error)
+    if state is None:
+        # The driver itself refused them: text with NUL, or a number that is too large.
+        return "DataError" in {each.__name__ for each in type(error).__mro__}
+    return state.startswith(tuple(AT_FAULT))
 
 
 def is_blameless(sqlstate: str) -> bool:

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from outbox.envelope import TRACEPARENT
 from outbox.errors import InvalidEvent
-from outbox.event import Event, Headers, Limits
+from outbox.event import Event, Headers, Limits, require_headers
 from outbox.postgres.ours import Ours
 
 # A record in such a topic would pass for Kafka's own, or for a relay's progress.
@@ -144,6 +144,8 @@ def _identity(event: Event) -> str:
 
 def _stored_headers(event: Event, traceparent: str | None) -> Headers:
     own: Headers = event.headers  # type: ignore[assignment]  # normalised when the event was made
+    if own:
+        require_headers([name for name, _ in own])
     trace = event.traceparent or traceparent
     return own if trace is None else ((TRACEPARENT, trace.encode()), *own)
 

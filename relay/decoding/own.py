@@ -13,6 +13,7 @@ _HEAD_SIZE = 61
 _unpack = struct.Struct(">iii").unpack_from
 # Known keys are looked up: computing a digest costs as much as decoding the event.
 _MOST_KEYS = 20_000
+_LONGEST_KEY = 1_000
 
 
 class Own:
@@ -44,7 +45,9 @@ class Own:
             if found is None:
                 if len(known) >= _MOST_KEYS:
                     known.clear()
-                found = known[key] = int.from_bytes(sha256(key).digest()[:4]) % of == number
+                found = int.from_bytes(sha256(key).digest()[:4]) % of == number
+                if len(key) <= _LONGEST_KEY:
+                    known[key] = found
             return found
 
         return is_own

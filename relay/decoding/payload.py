@@ -31,6 +31,7 @@ _LIST = struct.Struct(">iiIii")
 _LENGTH = struct.Struct(">i")
 # The cache is bounded, because each event may have a source of its own.
 _MOST_KINDS = 1000
+_LONGEST_KIND = 1_000
 
 
 def decode_event(data: bytes, start: int, position: int, kinds: Kinds) -> Row:
@@ -164,7 +165,7 @@ def _kind(packed: bytes, kinds: Kinds) -> Kind:
         raise ValueError(msg)
     text = None if media is None else media.decode()
     kind = (topic.decode(), type_.decode(), source.decode(), text)
-    if len(kinds) < _MOST_KINDS:
+    if len(kinds) < _MOST_KINDS and len(packed) <= _LONGEST_KIND:
         kinds[packed] = kind
     return kind
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from hashlib import sha256
 from itertools import cycle
 from typing import Protocol, TypeAlias
 
@@ -52,6 +53,7 @@ _UNSENT = 0.0012
 # The most keys remembered of an idempotent producer; then they are forgotten, which costs a batch
 # one more round trip.
 _MOST_KEYS = 100_000
+_LONGEST_KEY = 1_000
 
 More: TypeAlias = Callable[[float], tuple[Sequence[Row], Progress] | None]
 """Returns what has come since, and the progress after it; may take the given seconds."""
@@ -452,7 +454,7 @@ class IdempotentPublisher(_KafkaPublisher):
         keys, first, others = self._keys, list[Row](), list[Row]()
         if len(keys) > _MOST_KEYS:
             keys.clear()
-        for row, key in zip(rows, map(key_of, rows), strict=True):
+        for row, key in zip(rows, map(remembered, rows), strict=True):
             if key in keys or key[1] is None:
                 others.append(row)
             else:
@@ -466,3 +468,9 @@ class IdempotentPublisher(_KafkaPublisher):
         )
         if self._undelivered.first is not None:
             raise self._explain(self._undelivered.first[0], "produce")
+
+
+def remembered(row: Row) -> Key:
+    """Return the key of an event; for a long one, a digest that is as good to know it by."""
+    topic, key = found = key_of(row)
+    return found if key is None or len(key) <= _LONGEST_KEY else (topic, sha256(key).digest())

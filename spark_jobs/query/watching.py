@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
+from dedup.rules.unmoved import Unmoved, standing, summed
 from dovecote.process.health import HealthReport
 from dovecote.process.http.state import serve
 from dovecote.process.settings import Duration, HttpSettings
@@ -56,8 +57,10 @@ class Watch:
         """Note that a batch is done and recorded; `progress` is Spark's JSON."""
         self.idle()
         self.metrics.batch(line, done.counts)
-        self.metrics.lag(lags(progress))
-        self._group.report(ends(progress))
+        behind, ended = lags(progress), ends(progress)
+        self.metrics.lag(behind)
+        self.health.reached(ended, behind)
+        self._group.report(ended)
         self._buckets.update(done.buckets)
         if self._buckets:
             keys, opened, sizes = zip(*self._buckets.values(), strict=True)
@@ -108,6 +111,31 @@ class Health:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _role: Role = "starting"
     _progressed: float = field(default_factory=time.monotonic)
+    _unmoved: Unmoved = field(init=False, repr=False)
+    _standing: str = ""
+    _next: str = ""
+
+    def __post_init__(self) -> None:
+        self._unmoved = Unmoved(self.stall_after)
+
+    def reached(
+        self,
+        ended: Mapping[str, Mapping[int, int]],
+        behind: Mapping[tuple[str, int], int],
+    ) -> None:
+        """Record up to where a batch has read, and how much each partition has after that."""
+        now, found = time.monotonic(), list[str]()
+        places = [(place, ended.get(place[0], {}).get(place[1], 0)) for place in sorted(behind)]
+        for place, offset in places:
+            end = offset + behind[place]
+            seconds = self._unmoved.seconds(place, offset, end, now)
+            if self._unmoved.is_trouble(seconds):
+                why = "batches are finished, and none has read from there"
+                found.append(standing(place, offset, end, seconds=seconds, why=why))
+        first = [f"{topic}/{number} at offset {at}" for (topic, number), at in places if at]
+        with self._lock:
+            self._standing = summed(found)
+            self._next = f"; the next one reads from {summed(first)} on" if first else ""
 
     def progressed(self) -> None:
         """Record that a batch is done, or that there was none to do."""
@@ -122,14 +150,16 @@ class Health:
         """Return whether batches get done, or would be if there were any."""
         with self._lock:
             role, idle = self._role, time.monotonic() - self._progressed
+            from_here, unmoved = self._next, self._standing
         if role == "stopped":
             return HealthReport(ok=False, role=role, reason="stopped")
         if idle > self.stall_after:
-            reason = f"no batch was finished for {idle:.0f} s"
+            reason = f"no batch was finished for {idle:.0f} s{from_here}"
             return HealthReport(ok=False, role=role, reason=reason)
         if role == "starting":
             return HealthReport(ok=False, role=role, reason="no batch was finished yet")
-        return HealthReport(ok=True, role=role, reason="progressing")
+        reason = f"progressing, but {unmoved}" if unmoved else "progressing"
+        return HealthReport(ok=True, role=role, reason=reason)
 
 
 Progress = Callable[[Mapping[str, Any]], None]

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 from dedup.rules import identity as identities
+from dedup.rules.history import believed
 from dedup.rules.identity import Identity, of_topic
 from outbox.envelope import ID, Pair, Record
 from outbox.kafka import headers_of
@@ -122,7 +123,7 @@ class Messages:
         return value
 
     def record(self, row: int) -> Record:
-        return record_of(fields(self._messages[row]), self._ids)
+        return _believed(record_of(fields(self._messages[row]), self._ids))
 
     def duplicates(self, rows: Iterable[int], of: Identity) -> int:
         messages, found = self._messages, 0
@@ -158,7 +159,7 @@ class Shipped:
 
     def record(self, row: int) -> Record:
         *rest, headers = self._rows[row]
-        return record_of((*rest, unpacked(headers)), self._ids)
+        return _believed(record_of((*rest, unpacked(headers)), self._ids))
 
     def remembered(self, row: int) -> Identity | None:
         """Return its identity; None: it is known by its place, and is a duplicate of nothing."""
@@ -200,6 +201,16 @@ def record_of(found: tuple[Any, ...], ids: TopicIds) -> Record:
     # The named tuple's own constructor takes three times as long.
     made: Record = tuple.__new__(of_topic(Record, ids.get(found[0])), found)
     return made
+
+
+def _believed(record: Record) -> Record:
+    """
+    Return a record without a history that is not ours.
+
+    A retried record comes back on the topic that it was read from, so there a whole one counts.
+    """
+    headers = believed(record.headers, retry=True)
+    return record if headers is record.headers else record._replace(headers=headers)
 
 
 def _may_be_place(of: Identity) -> bool:

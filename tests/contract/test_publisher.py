@@ -201,7 +201,8 @@ words = text.filter(bool)
 
 header_names = words.filter(
     lambda name: (
-        not name.lower().startswith("ce_") and name.lower() not in {"content-type", "traceparent"}
+        not name.lower().startswith(("ce_", "dovecote_"))
+        and name.lower() not in {"content-type", "traceparent"}
     )
 )
 

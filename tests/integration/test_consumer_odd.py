@@ -74,6 +74,20 @@ def test_a_forged_attempt_on_a_main_topic_is_not_read(kafka: str, topic: MakeTop
     assert dict(letter.headers() or ())[ATTEMPT] == b"3"
 
 
+def test_a_record_of_too_many_headers_is_a_dead_letter_and_others_go_on(
+    kafka: str, topic: MakeTopic
+) -> None:
+    name, dead = topic(), topic()
+    produce_raw(kafka, name, b"k", b'{"n": 1}', [(b"h", b"")] * 100_000)
+    produce(kafka, event(name, "k", 1))
+    with consuming(kafka, name, retries={"dead_letter_topic": dead}) as run:
+        until(lambda: committed(kafka, name)[0] == 2, within=20, what="a dead letter")
+        assert run.ids == ["k-1"]
+    (letter,) = consume(kafka, dead)
+    assert b"it has 100,000 of them" in (dict(letter.headers() or ())["dovecote_error"] or b"")
+    assert letter.value() == b'{"n": 1}'
+
+
 def test_the_retry_topics_of_a_plan_in_code_keep_their_history(
     kafka: str, topic: MakeTopic
 ) -> None:

@@ -60,6 +60,26 @@ def test_a_record_that_waits_for_its_next_attempt_leaves_it_ready(
             stays_ready(run)
 
 
+def test_an_offset_that_stands_still_is_said_with_the_reason(kafka: str, topic: MakeTopic) -> None:
+    name = topic()
+    produce(kafka, event(name, "held", 0), event(name, "others", 0))
+
+    def handle(given: Event) -> Result | None:
+        return Retry("no luck") if given.key == "held" else None
+
+    waits = {"base": "60s", "ceiling": "60s"}
+    with consuming(kafka, name, handle, retries=waits, stall_after="1s") as run:
+        said = f"progressing, but {name}/0 has stood at offset 0 for"
+        until(
+            lambda: run.consumer.health.ready().reason.startswith(said),
+            within=20,
+            what="that it is said",
+        )
+        reason = run.consumer.health.ready().reason
+        assert reason.endswith("with 2 to its end: attempt 1 failed: no luck")
+        assert run.count("unmoved_seconds", topic=name) > 1
+
+
 @pytest.mark.parametrize("away", [False, True])
 def test_a_handler_that_hangs_or_lacks_its_database_does_not(
     kafka: str, topic: MakeTopic, *, away: bool

@@ -1,11 +1,13 @@
 """An inbox that knew events by their id alone learns their sources, and forgets nothing."""
 
+import random
 from contextlib import closing
 from datetime import timedelta
 from operator import attrgetter
 
 import psycopg
 import pytest
+from psycopg import errors
 
 import dedup.inbox.inbox
 from dedup.inbox import schema
@@ -14,9 +16,9 @@ from dedup.inbox.held import PostgresStates
 from dedup.inbox.inbox import Inbox
 from dedup.retries.held_states import is_of
 from dedup.rules.identity import Identity, identity, of_topic
-from dedup.rules.policies.results import Again, Result, Skip, Unavailable
+from dedup.rules.policies.results import Again, Done, Result, Skip, Unavailable
 from dedup.rules.record import Record
-from outbox import envelope
+from outbox import Event, envelope
 from tests import old_schemas
 from tests.support.inboxes import Ring
 
@@ -153,3 +155,13 @@ def test_the_history_of_a_held_record_is_known_after_the_upgrade(old: str) -> No
         assert is_of(kept, record)
         anew = of_topic(Record, "b" * 22)(*record)
         assert not is_of(kept, anew)
+
+
+def test_an_event_that_no_index_holds_fails_and_is_not_waited_for(inbox: str) -> None:
+    # An id and a group of many characters that cannot be compressed exceed an entry of the index.
+    signs = random.Random(1)
+    id_ = "".join(chr(signs.randrange(0x10000, 0x10FFFF)) for _ in range(500))
+    group = "".join(chr(signs.randrange(0x10000, 0x10FFFF)) for _ in range(240))
+    handler = Inbox(group).once(lambda _, __: Done(), lambda: psycopg.connect(inbox))
+    with pytest.raises(errors.ProgramLimitExceeded):
+        handler(Event(topic="orders", type="Placed", id=id_))

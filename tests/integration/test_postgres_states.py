@@ -4,6 +4,7 @@ import psycopg
 import pytest
 
 from dedup.inbox.held import PostgresStates
+from dedup.retries.held_states import NotKept
 from dedup.rules.record import Record
 from outbox.envelope import ID, Delivery
 
@@ -31,6 +32,20 @@ def test_a_state_is_found_by_whoever_has_the_partition_next(inbox: str) -> None:
     assert first.load([("orders", 3)]) == {}
     for each in (first, second, other):
         each.close()
+
+
+@pytest.mark.parametrize(
+    "state",
+    [Delivery(attempt=2**31), Delivery(round=-(2**40)), Delivery(first_seen=2**63)],
+)
+def test_a_history_that_no_column_holds_is_never_asked_to_be_kept_again(
+    inbox: str, state: Delivery
+) -> None:
+    states = PostgresStates(inbox, "billing")
+    with pytest.raises(NotKept, match=r"history cannot be kept: Postgres: .* out of range"):
+        states.keep(RECORD, state)
+    states.keep(RECORD, WENT_THROUGH)
+    states.close()
 
 
 def test_nobody_waits_for_a_database_that_is_away(

@@ -20,6 +20,7 @@ from tests.support.delivering import (
     subscribed,
 )
 from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.raw_producing import produce_raw
 from tests.support.topics import delete_topic, make_topic
 from tests.support.waiting import patient, until
 
@@ -59,6 +60,22 @@ def test_attempts_are_remembered_by_whoever_goes_on(
         numbers = [a.number for a in (*first.book.attempts, *second.book.attempts)]
         assert numbers == [1, 2, 3]
         assert len(endpoint.requests) == 3
+
+
+@pytest.mark.parametrize("number", [b"-3000000000", b"-2000000000", b"2147483647", b"9" * 30])
+def test_a_forged_attempt_holds_no_offset_back(
+    stack: Servers, topic: MakeTopic, database: str, number: bytes
+) -> None:
+    name, kafka = topic(), stack.kafka.bootstrap
+    held, once = install_held(database), iter([Reply(503)])
+    forged = [(b"dovecote_attempt", number), (b"dovecote_round", number)]
+    produce_raw(kafka, name, b"k", b"poison", [(b"ce_id", b"e1"), *forged])
+    produce(kafka, *(event(name, f"k{n}", n) for n in range(5)))
+    with Endpoint(lambda _: next(once, Reply())) as endpoint:
+        work = subscribed(name, endpoint.url, retry={"type": "backoff", "base": "10ms"})
+        with pushing(kafka, work, held=held) as push:
+            all_committed(kafka, name)
+            assert not push.snapshot(name).dead
 
 
 def test_an_endpoint_is_asked_first_where_that_is_wanted(stack: Servers, topic: MakeTopic) -> None:

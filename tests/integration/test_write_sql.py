@@ -57,6 +57,32 @@ def many(**arguments: str) -> str:
             "append('t', NULL, NULL, 'T', header_names => '{ce_id}', header_values => '{x}')",
             "belongs to the envelope",
         ),
+        (
+            (
+                "append('t', NULL, NULL, 'T', header_names => '{Dovecote_round}',"
+                " header_values => '{1}')"
+            ),
+            "is Dovecote's own",
+        ),
+        (
+            (
+                "append('t', NULL, NULL, 'T', header_names => array_fill('a'::text, '{1001}'),"
+                " header_values => array_fill(''::bytea, '{1001}'))"
+            ),
+            "1001 headers, and at most 1000",
+        ),
+        (
+            many(header_counts="'{0,1}'", names="'{dovecote_attempt}'", header_values="'{1}'"),
+            "is Dovecote's own",
+        ),
+        (
+            many(
+                header_counts="'{1,1001}'",
+                names="array_fill('a'::text, '{1002}')",
+                header_values="array_fill(''::bytea, '{1002}')",
+            ),
+            "1001 headers, and at most 1000",
+        ),
         (many(keys="'{k}'"), "different lengths"),
         (many(subjects="NULL"), "different lengths"),
         (many(header_counts="'{1}'"), "different lengths"),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dedup.rules.identity import Identity, identity
-from outbox.envelope import ERROR, ID, ORIGIN, Delivery, Record, delivery
+from outbox.envelope import ATTEMPT, ERROR, ID, ORIGIN, ROUND, Delivery, Record, delivery
 from spark_jobs.jobs import together
 from spark_jobs.jobs.check import check
 from spark_jobs.query.progress import BatchLine
@@ -170,7 +170,7 @@ def test_a_record_goes_back_by_a_pattern_if_its_topic_exists(loop: Job, job: Mak
     both = loop.with_(source={"topics": (loop.source, f"{other}*")})
     fails = json.dumps({"fails": 1}).encode()
     missing = f"{other}.missing/0/0".encode()
-    both.send(("a", fails, [(ID, b"lost"), (ORIGIN, missing)]))
+    both.send(("a", fails, [(ID, b"lost"), (ATTEMPT, b"1"), (ROUND, b"0"), (ORIGIN, missing)]))
     by_name = Job(both.kafka, both.folder, both.settings).with_(source={"topics": (other,)})
     by_name.send(("b", fails, [(ID, b"other")]))
 

@@ -29,7 +29,10 @@ class Assigned:
     """Records in line or being handled."""
 
     size: int = 0
-    """Bytes of those records."""
+    """Bytes of those records, and of their headers where these are large."""
+
+    heavy: dict[int, int] = field(default_factory=dict)
+    """The bytes of headers of records whose headers are large, by their offsets."""
 
     changed: bool = False
     """Whether there may be something to commit."""
@@ -58,6 +61,8 @@ class Assigned:
             (len(value) if value else 0) + (len(key) if key else 0)
             for _, _, _, _, key, value, _ in records
         )
+        if self.heavy:
+            self.size -= sum(self.heavy.pop(record.offset, 0) for record in records)
         self.changed = True
 
     def age(self, now: float) -> float:

@@ -50,6 +50,9 @@ class Stretch(Generic[R]):
     claim: Claim | None = None
     """The claim under which its records are taken; None: none is needed."""
 
+    waits: dict[int, str] = field(default_factory=dict, repr=False)
+    """Why the records wait that were begun and are not completed, by their offsets."""
+
 
 @dataclass(slots=True, eq=False)
 class Run(Generic[R]):

@@ -149,7 +149,7 @@ def replay(
     )
     for topic, partitions in moved["offsets"].items():
         for partition, number in partitions.items():
-            typer.echo(f"{topic}/{partition} goes on at {number}")
+            typer.echo(f"{printed.text(topic)}/{partition} goes on at {number}")
 
 
 def skip(

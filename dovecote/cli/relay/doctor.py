@@ -7,6 +7,7 @@ from dataclasses import asdict
 import typer
 
 from dovecote.cli.options import ConfigOption, JsonOption
+from dovecote.process.logs import one_line
 from dovecote.process.settings import load
 from relay.operating.doctor import examine, misnumbered
 from relay.settings import PREFIX, RelaySettings
@@ -27,7 +28,7 @@ def doctor(
     failed = False
     settings = load(RelaySettings, config, prefix=PREFIX, environ=os.environ)
     if wrong := misnumbered(settings):
-        typer.echo(json.dumps(asdict(wrong)) if as_json else str(wrong))
+        typer.echo(json.dumps(asdict(wrong)) if as_json else one_line(str(wrong)))
         raise typer.Exit(1)
     for shard in settings.own_shards():
         about = {} if shard.of == 1 else {"outbox": shard.name}
@@ -35,5 +36,5 @@ def doctor(
             typer.echo(f"{shard}:")
         for finding in examine(settings, shard):
             failed = failed or finding.level == "fail"
-            typer.echo(json.dumps(about | asdict(finding)) if as_json else str(finding))
+            typer.echo(json.dumps(about | asdict(finding)) if as_json else one_line(str(finding)))
     raise typer.Exit(1 if failed else 0)

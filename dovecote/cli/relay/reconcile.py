@@ -8,7 +8,7 @@ import typer
 
 from dovecote.cli import printed
 from dovecote.cli.options import ConfigOption, JsonOption, LogFormatOption, LogLevelOption
-from dovecote.process.logs import LogFormat, LogLevel, configure
+from dovecote.process.logs import LogFormat, LogLevel, configure, one_line
 from dovecote.process.settings import load
 from relay.kafka.properties import check_properties
 from relay.operating.reconcile import Accepted, Reconciled
@@ -77,7 +77,8 @@ def _fields(found: Reconciled) -> dict[str, object]:
 def _show(found: Reconciled) -> None:
     account = found.account
     typer.echo(f"outbox              {found.name}")
-    typer.echo(f"state               {found.reason or 'its relay goes on by itself'}")
+    state = one_line(found.reason or "its relay goes on by itself")
+    typer.echo(f"state               {state}")
     typer.echo(f"on Kafka already    {account.published_already:,}")
     typer.echo(f"{'published now' if found.done else 'to be published':<20}{account.to_publish:,}")
     typer.echo(f"parked, or behind   {len(account.waiting):,}")

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import typer
 
 from dovecote.cli.options import ConfigOption, JsonOption
+from dovecote.process.logs import one_line
 from dovecote.process.settings import load
 from relay.operating.status import Status
 from relay.operating.status import status as look
@@ -40,14 +41,14 @@ def status(
 
 def _show(found: Status) -> None:
     typer.echo(f"outbox   {found.name}")
-    typer.echo(f"active   {found.active or 'no relay'}")
+    typer.echo(f"active   {one_line(found.active or 'no relay')}")
     if found.lag_bytes is not None:
         typer.echo(f"lag      {found.lag_bytes:,} bytes of the write-ahead log")
     if found.lag_bytes is None or found.lag_rows:
         typer.echo(f"lag      {_events(found.lag_rows or 0)}, {found.lag_seconds:.1f} s")
     if found.parked:
         typer.echo(f"parked   {_events(found.parked)}; see `dovecote relay parked list`")
-    typer.echo(f"progress {found.since}")
+    typer.echo(f"progress {one_line(str(found.since))}")
 
 
 def _events(count: int) -> str:

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from dovecote.process.health import Ready
 from dovecote.process.http.connections import Bounds, Connections
 from dovecote.process.http.hosts import Hosts, is_loopback
+from dovecote.process.http.safe_headers import SAFE
 from outbox.errors import BadSettings, DovecoteError
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -105,8 +106,7 @@ async def answer(
     headers = {
         "content-type": kind,
         "content-length": str(len(body)),
-        "cache-control": "no-store",
-        "x-content-type-options": "nosniff",
+        **{name.lower(): value for name, value in SAFE.items()},
         **(more or {}),
     }
     encoded = [(name.encode(), value.encode()) for name, value in headers.items()]

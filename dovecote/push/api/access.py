@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Asked
 
+from dovecote.process.http.safe_headers import SAFE
 from dovecote.push.api.caller import Caller
 from dovecote.push.rules.access.routes import NEEDS, is_audited
 from dovecote.push.rules.access.scope import NOBODY, Scope
@@ -32,6 +33,23 @@ def hashed(token: str) -> str:
     Return the hash of a token as the settings hold it: tokens are random, so they need no salt.
     """
     return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+
+
+class Safe:
+    """Adds the headers of `SAFE` to each answer, and to a refused request's."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, asked: Asked, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in SAFE.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(asked, receive, sent)
 
 
 class Access:

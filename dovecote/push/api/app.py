@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from dovecote.push.api import answers
-from dovecote.push.api.access import Access
+from dovecote.push.api.access import Access, Safe
 from dovecote.push.api.answers import Most, Replay, errors
 from dovecote.push.api.caller import Called, Caller
 from dovecote.push.api.control import Control
@@ -78,7 +78,7 @@ def application(
     app.add_exception_handler(DovecoteError, _failed)
     app.add_exception_handler(HTTPException, _refused)
     require_needs(app.routes)
-    return Access(app, tokens=tokens, max_body=max_body, note=note)
+    return Safe(Access(app, tokens=tokens, max_body=max_body, note=note))
 
 
 def _subscriptions(control: Control) -> APIRouter:

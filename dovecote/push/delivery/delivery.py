@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from dedup.retries.backoff import Failure
 from dedup.rules.policies.results import Dead, Done, Early, Result, Retry
+from dedup.rules.policies.wording import plain
 from dedup.rules.record import Record
 from dovecote.push.delivery import shape
 from dovecote.push.delivery.gate import Gate, Passed
@@ -238,8 +239,9 @@ class DeliveryHandler:
         try:
             answer = await self._client.send(request, signed)
         except SendFailed as error:
-            self._forbidden = str(error) if isinstance(error, Forbidden) else ""
-            return NotAnswered(str(error)), str(error), Quota()
+            said = plain(self._hide(str(error)))
+            self._forbidden = said if isinstance(error, Forbidden) else ""
+            return NotAnswered(said), said, Quota()
         self._forbidden = ""
         limits = quota(answer.headers)
         told = _answered(answer, limits)
@@ -316,9 +318,10 @@ class DeliveryHandler:
         else:
             told = handshake.agreement(answer.status, answer.headers, self._origin)
         if isinstance(told, handshake.NotAgreed):
-            if told.reason != self._trouble:
-                _log.warning("%s: no handshake: %s", self._subscription.id, told.reason)
-            self._trouble = told.reason
+            reason = plain(self._hide(told.reason))
+            if reason != self._trouble:
+                _log.warning("%s: no handshake: %s", self._subscription.id, reason)
+            self._trouble = reason
             await asyncio.sleep(_REST.total_seconds())
             return
         self._trouble, self._shaken = "", True
@@ -356,8 +359,10 @@ def _answered(answer: Answer, limits: Quota) -> Answered:
 def _broken(outcome: Answering, detail: str) -> str:
     """Return a failure in words, with the beginning of the answer."""
     if isinstance(outcome, NotAnswered):
-        return outcome.error
-    return f"{described(outcome.status)} ({detail})" if detail else described(outcome.status)
+        return plain(outcome.error)
+    # The answer is a stranger's text, and this goes into the log.
+    told = described(outcome.status)
+    return f"{told} ({plain(detail)})" if detail else told
 
 
 def _named(outcome: Answering) -> str:

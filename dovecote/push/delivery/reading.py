@@ -160,7 +160,7 @@ class Reading:
         if self._consumer is not None:
             health = self._consumer.health.ready()
             trouble = trouble or ("" if health.ok else health.reason)
-            trouble = trouble or self._consumer.health.lacking
+            trouble = trouble or self._consumer.health.lacking or self._consumer.health.unmoved
             lag = self._consumer.metrics.rows_behind
             expired = self._consumer.metrics.expired_in_all
         return DeliveryReport(

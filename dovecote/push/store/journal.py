@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from dovecote.push.errors import RequestRefused
 from dovecote.push.rules.sending.ports import AttemptReport
 from dovecote.push.store.notes import RING, AttemptCounts, Notes
 from dovecote.push.store.store import Store
@@ -18,7 +19,7 @@ class Journal:
     The engine's `Book`: its own thread writes, once a second at most.
 
     For each subscription it keeps the last attempts and counts the others. While Postgres is away
-    both wait in memory, which they do not fill.
+    both wait in memory, which they do not fill. It lets go of what Postgres refuses to keep.
     """
 
     def __init__(self, store: Store, notes: Notes, *, every: float = 1.0) -> None:
@@ -75,6 +76,8 @@ class Journal:
     def _or_later(self, write: Callable[[], None]) -> None:
         try:
             write()
+        except RequestRefused as error:
+            _log.warning("some attempts are not recorded: %s", error)
         except DovecoteError as error:
             _log.warning("attempts are not recorded for now: %s", error)
 
@@ -98,6 +101,8 @@ class Journal:
                 {id_: tuple(ring) for id_, ring in attempts.items()},
                 {id_: AttemptCounts(*numbers) for id_, numbers in counts.items()},
             )
+        except RequestRefused:
+            raise  # it would be refused again, and with it all that comes later
         except DovecoteError:
             self._take_back(attempts, counts)
             raise

@@ -11,7 +11,7 @@ from dedup.inbox.connections import PATIENCE, Connections
 from dovecote.push.errors import Away, RequestRefused
 from dovecote.push.store.schema import DEFAULT_SCHEMA, place, require
 from outbox.errors import NotAllowed
-from outbox.postgres.away import is_outage
+from outbox.postgres.away import is_at_fault, is_outage
 from outbox.postgres.session import connect, hides_rows, is_direct
 from outbox.schema.belongings import showing
 
@@ -63,11 +63,11 @@ class Tables:
                 advice = showing(self.schema)
             msg = f"Postgres: {error.diag.message_primary}; {advice}"
             raise NotAllowed(msg) from error
-        except psycopg.DataError as error:
-            what = error.diag.message_primary or str(error)
-            msg = f"Postgres cannot keep this: {what}"
-            raise RequestRefused(msg) from error
         except psycopg.Error as error:
+            if is_at_fault(error):
+                what = error.diag.message_primary or str(error)
+                msg = f"Postgres cannot keep this: {what}"
+                raise RequestRefused(msg) from error
             if not is_outage(error):
                 raise
             msg = f"Postgres does not answer: {str(error).strip()}"

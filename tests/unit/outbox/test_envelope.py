@@ -30,7 +30,8 @@ text = st.text(st.characters(exclude_categories=["Cs"]))
 words = text.filter(bool)
 own_names = words.filter(
     lambda name: (
-        not name.lower().startswith("ce_") and name.lower() not in {"content-type", "traceparent"}
+        not name.lower().startswith(("ce_", "dovecote_"))
+        and name.lower() not in {"content-type", "traceparent"}
     )
 )
 zones = st.integers(-14 * 60, 14 * 60).map(lambda m: timezone(timedelta(minutes=m)))
@@ -185,8 +186,8 @@ deliveries = st.builds(
     Delivery,
     attempt=st.integers(1, 10**6),
     round=st.integers(0, 10**6),
-    first_seen=st.none() | st.integers(0, 2**53),
-    not_before=st.none() | st.integers(0, 2**53),
+    first_seen=st.none() | st.integers(0, 253_402_300_799_999),
+    not_before=st.none() | st.integers(0, 253_402_300_799_999),
     origin=st.none() | text,
     error=st.none() | text,
 )
@@ -210,6 +211,28 @@ def test_a_record_that_never_failed_has_the_defaults() -> None:
 def test_a_delivery_header_that_is_no_number_is_refused(name: str) -> None:
     with pytest.raises(InvalidEvent, match=f"{name} must be a whole number"):
         delivery(record([(name, b"many")]))
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("dovecote_attempt", -3_000_000_000),
+        ("dovecote_attempt", 2**31 - 1),
+        ("dovecote_round", -1),
+        ("dovecote_round", 2**31 - 1),
+        ("dovecote_first_seen", 253_402_300_800_000),
+        ("dovecote_not_before", 2**63 - 1),
+    ],
+)
+def test_a_delivery_header_out_of_range_is_refused(name: str, number: int) -> None:
+    with pytest.raises(InvalidEvent, match=f"header {name} must be a number from 0 to"):
+        delivery(record([(name, str(number).encode())]))
+
+
+def test_the_number_after_the_largest_fits_the_tables() -> None:
+    most = {"dovecote_attempt": b"2147483646", "dovecote_round": b"2147483646"}
+    after = retried(record(list(most.items())), now=1, not_before=2, error="why", failed=True)
+    assert (after.attempt, after.round) == (2**31 - 1, 2**31 - 1)
 
 
 @pytest.mark.parametrize(("failed", "attempt"), [(True, 4), (False, 3)])

@@ -88,6 +88,10 @@ def nested(depth: int) -> object:
         ({"headers": [("ce_x\n", b"x")]}, "belongs to the envelope"),
         ({"headers": [("content-type", b"x")]}, "belongs to the envelope"),
         ({"headers": [("traceparent", b"x")]}, "belongs to the envelope"),
+        ({"headers": [("dovecote_attempt", b"1")]}, "'dovecote_attempt' is Dovecote's own"),
+        ({"headers": [("Dovecote_\n", b"1")]}, "is Dovecote's own; leave it out"),
+        ({"headers": [("dovecote_hops2", b"1")]}, "is Dovecote's own"),
+        ({"headers": [("a", b"1")] * 1_001}, "1,001 headers, and at most 1,000"),
     ],
 )
 def test_a_field_that_could_never_be_published_is_refused_by_name(

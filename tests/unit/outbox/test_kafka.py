@@ -5,7 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from outbox.kafka import first_error, kafka_logger
+from outbox.envelope import Pair, Record, require_readable
+from outbox.errors import InvalidEvent
+from outbox.kafka import first_error, headers_of, kafka_logger
 
 FAIL = "[thrd:b:1/bootstrap]: b:1/bootstrap: Connect to ipv4#10.0.0.7:1 failed: Connection refused"
 
@@ -41,3 +43,27 @@ def test_the_error_of_one_partition_among_the_answers_is_found() -> None:
 
     assert first_error([known]) is None
     assert first_error([known, unknown]) == "not the leader"
+
+
+class _Message:
+    def __init__(self, headers: list[Pair]) -> None:
+        self._headers = headers
+
+    def headers(self) -> list[Pair]:
+        return self._headers
+
+    def set_headers(self, headers: list[Pair]) -> None:
+        self._headers = headers
+
+
+def test_too_many_headers_are_not_kept_and_their_number_is_said() -> None:
+    found: list[Pair] = [(f"h{n}", b"v") for n in range(100_000)]
+    assert headers_of(_Message(found[:1_000])) == found[:1_000]
+
+    message = _Message(found)
+    for _ in range(2):
+        headers = headers_of(message)
+        record = Record("orders", 0, 7, 0, b"k", b"v", headers)
+        with pytest.raises(InvalidEvent, match="it has 100,000 of them, and at most 1,000 are"):
+            require_readable(record)
+    assert len(message.headers()) == 1

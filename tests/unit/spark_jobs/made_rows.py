@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from outbox.envelope import ID, ROUND, Record
+from outbox.envelope import ATTEMPT, ID, ORIGIN, ROUND, Record
 from spark_jobs.rows.packets import Pack, Read
 from spark_jobs.rows.records import Message as Received
 from spark_jobs.rows.records import Shipped, shipped
@@ -23,7 +23,8 @@ def record(
 ) -> Record:
     headers = [] if id_ is None else [(ID, id_.encode())]
     if round_ is not None:
-        headers.append((ROUND, str(round_).encode()))
+        history = ((ATTEMPT, "1"), (ROUND, str(round_)), (ORIGIN, "in/0/0"))
+        headers += [(name, text.encode()) for name, text in history]
     time = 1_700_000_000_000 + offset
     return Record("in", 0, offset, time, None if key is None else key.encode(), value, headers)
 

@@ -17,6 +17,11 @@ Format: TypeAlias = Literal["plain", "cloudevents_binary", "cloudevents_structur
 
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
+MOST_HEADERS = 100
+"""The most headers of a request that come of its record."""
+MOST_HEAD = 16_384
+"""The most characters of those headers, and of the id."""
+
 _PREFIX = "ce_"
 _ATTRIBUTE = re.compile(r"[a-z0-9]{1,40}")
 _LONGEST_NAME = len(_PREFIX) + 40
@@ -163,13 +168,26 @@ class Composer:
         headers += _trace(record)
         if self._form.metadata is not None:
             headers += _place(record)
+        id_ = webhook_id(known)
+        _require_small(id_, headers)
         if self._has_body:
-            return Request(webhook_id(known), self.target, tuple(headers), body)
-        return Request(webhook_id(known), self._with_parameter(body), tuple(headers), b"")
+            return Request(id_, self.target, tuple(headers), body)
+        return Request(id_, self._with_parameter(body), tuple(headers), b"")
 
     def _with_parameter(self, value: bytes) -> str:
         added = f"{quote(self._form.query_param_key, safe='')}={quote_from_bytes(value, safe='')}"
         return f"{self._path}?{self._query}&{added}" if self._query else f"{self._path}?{added}"
+
+
+def _require_small(id_: str, headers: Sequence[tuple[str, str]]) -> None:
+    """Refuse a head that servers refuse: it would be taken for trouble of the endpoint."""
+    size = len(id_) + sum([len(name) + len(value) for name, value in headers])
+    if len(headers) > MOST_HEADERS:
+        msg = f"its attributes make {len(headers)} headers, and at most {MOST_HEADERS} are sent"
+        raise Unsendable(msg)
+    if size > MOST_HEAD:
+        msg = f"its attributes make {size:,} bytes of headers, and at most {MOST_HEAD:,} are sent"
+        raise Unsendable(msg)
 
 
 def attributes(record: Record, known: Identity) -> dict[str, str]:

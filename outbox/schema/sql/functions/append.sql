@@ -44,6 +44,7 @@ BEGIN
         END IF;
         PERFORM {schema}.require_publishable(topic, type, source, "time"),
                 {schema}.require_headers(header_names, header_values),
+                {schema}.require_header_count(cardinality(header_names)),
                 {schema}.require_size(
                     coalesce(octet_length(value)::bigint, 0) + coalesce(octet_length(key), 0)
                     + octet_length(type) + octet_length(source)

@@ -47,7 +47,8 @@ BEGIN
                FROM (SELECT unnest(topics) AS topic, unnest(types) AS type,
                             unnest(sources) AS source, unnest(times) AS "time") AS each
               GROUP BY topic, type, source) AS e;
-    PERFORM {schema}.require_headers(header_names, header_values);
+    PERFORM {schema}.require_headers(header_names, header_values),
+            {schema}.require_header_count((SELECT max(own) FROM unnest(header_counts) AS own));
     IF header_counts IS NULL AND cardinality(header_names) > 0 OR header_counts IS NOT NULL AND (
         SELECT (coalesce(sum(own), 0)
                 = ALL (ARRAY[cardinality(header_names), cardinality(header_values)])

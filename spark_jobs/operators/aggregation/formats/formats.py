@@ -158,14 +158,17 @@ class _CsvCodec:
             delimiter=self._separator,
             strict=True,
         )
-        found = [row for row in rows if row]
-        if len(found) != 1:
-            msg = f"a record is one line, not {len(found)}"
+        found = filter(None, rows)
+        line = next(found, None)
+        # Further lines are counted, and not kept: each takes many times its bytes.
+        lines = 0 if line is None else 1 + sum(1 for _ in found)
+        if line is None or lines > 1:
+            msg = f"a record is one line, not {lines}"
             raise ValueError(msg)
-        if len(found[0]) != len(self._names):
-            msg = f"the line has {len(found[0])} columns, not {len(self._names)}"
+        if len(line) != len(self._names):
+            msg = f"the line has {len(line)} columns, not {len(self._names)}"
             raise ValueError(msg)
-        return dict(zip(self._names, found[0], strict=True))
+        return dict(zip(self._names, line, strict=True))
 
     def encode(self, event: Any, _: str | None) -> bytes:  # noqa: ANN401  # JSON
         if not isinstance(event, dict):

@@ -6,14 +6,18 @@ turns have the order of the names as `#order`, since JSON puts equal names toget
 are refused: entities, their expansion and the files that they fetch all need one.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 from xml.parsers import expat
 
 from lxml import etree
 
+MOST_ATTRIBUTES = 1_000
+"""The most attributes of an element that is written."""
+
 _TEXT, _ORDER = "#text", "#order"
+_FEW = 30
 
 
 class Names:
@@ -74,7 +78,8 @@ def from_xml(
     if root.getroottree().docinfo.doctype:
         _refuse()
     name = names.short(root.tag)
-    return {name: _value(root, name, names, lists)}
+    paths = _Paths(lists, max(map(len, lists), default=0))
+    return {name: _value(root, paths.inner("", name), names, paths)}
 
 
 def to_xml(event: Any, names: Names = _PLAIN) -> bytes:  # noqa: ANN401  # JSON
@@ -116,19 +121,32 @@ def _refuse() -> None:
     raise ValueError(msg)
 
 
-def _value(element: Any, path: str, names: Names, lists: Collection[str]) -> Any:  # noqa: ANN401  # lxml's element; JSON
+class _Paths(NamedTuple):
+    """The paths of elements that are always lists."""
+
+    lists: Collection[str]
+    longest: int
+
+    def inner(self, path: str | None, name: str) -> str | None:
+        """Return the path of a child; None: it is longer than any of these."""
+        if path is None or len(path) + len(name) >= self.longest + (not path):
+            return None
+        return f"{path}.{name}" if path else name
+
+
+def _value(element: Any, path: str | None, names: Names, paths: _Paths) -> Any:  # noqa: ANN401  # lxml's element; JSON
     fields: dict[str, Any] = {
-        f"@{names.short(name, is_attribute=True)}": text for name, text in element.attrib.items()
+        f"@{names.short(name, is_attribute=True)}": text for name, text in _attributes(element)
     }
     texts, order = [element.text or ""], []
     for child in element:
         texts.append(child.tail or "")
         name = names.short(child.tag)
         order.append(name)
-        inner = f"{path}.{name}"
-        found = _value(child, inner, names, lists)
+        inner = paths.inner(path, name)
+        found = _value(child, inner, names, paths)
         if name not in fields:
-            fields[name] = [found] if inner in lists else found
+            fields[name] = [found] if inner in paths.lists else found
         elif isinstance(fields[name], list):
             fields[name].append(found)
         else:
@@ -143,11 +161,26 @@ def _value(element: Any, path: str, names: Names, lists: Collection[str]) -> Any
     return fields
 
 
+def _attributes(element: Any) -> Iterable[tuple[str, str]]:  # noqa: ANN401  # lxml's element
+    """Yield the attributes of an element in a time that grows with their number alone."""
+    if len(element.attrib) <= _FEW:
+        found: list[tuple[str, str]] = element.attrib.items()
+        return found
+    # `items` looks for each value from the first attribute on.
+    return (
+        (name, str(text)) for name, text in zip(element.keys(), element.xpath("@*"), strict=True)
+    )
+
+
 def _element(name: str, value: Any, names: Names) -> Any:  # noqa: ANN401  # JSON; lxml's element
     element = etree.Element(names.full(name), nsmap=names.nsmap)
     if not isinstance(value, dict):
         element.text = _text(value)
         return element
+    # Setting one more looks through all that are there.
+    if len(value) > MOST_ATTRIBUTES and sum(each[:1] == "@" for each in value) > MOST_ATTRIBUTES:
+        msg = f"{name[:80]!r} has more than {MOST_ATTRIBUTES:,} attributes"
+        raise ValueError(msg)
     children: dict[str, list[Any]] = {}
     for field, inner in value.items():
         if field == _TEXT:

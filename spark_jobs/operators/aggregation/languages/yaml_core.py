@@ -1,6 +1,7 @@
 """YAML 1.2, in its core schema: 010 is ten, 1:00 and `no` are texts, and no key stands twice."""
 
 import re
+from itertools import chain
 from typing import Any
 
 import yaml
@@ -8,6 +9,7 @@ from yaml.composer import ComposerError
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 _DIGITS = "-+0123456789"
+_MOST = 1_000_000
 _FLOAT = (
     r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
     r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
@@ -32,6 +34,14 @@ class Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  # as PyYAML declares it
 
+    def get_single_node(self) -> Node | None:
+        """Compose the document, whose aliases must not make much more of it than it is."""
+        node: Node | None = super().get_single_node()
+        if node is not None and (size := _expanded(node, {})) > _MOST:
+            what = f"its aliases make {size:,} characters of it, and at most {_MOST:,} are read"
+            raise ComposerError(None, None, what, node.start_mark)
+        return node
+
     def compose_mapping_node(self, anchor: Any) -> MappingNode:  # noqa: ANN401  # PyYAML's
         """Compose a mapping before anything is merged into it."""
         node: MappingNode = super().compose_mapping_node(anchor)
@@ -44,6 +54,21 @@ class Loader(yaml.SafeLoader):
                 raise ComposerError(None, None, what, key.start_mark)
             seen.add((key.tag, key.value))
         return node
+
+
+def _expanded(node: Node, known: dict[int, int]) -> int:
+    """Return the characters of a node in which each alias is written out; `known` grows."""
+    if isinstance(node, ScalarNode):
+        return 1 + len(node.value)
+    if (size := known.get(id(node))) is not None:
+        if not size:
+            what = "an alias stands within what it stands for"
+            raise ComposerError(None, None, what, node.start_mark)
+        return size
+    known[id(node)] = 0
+    parts = chain.from_iterable(node.value) if isinstance(node, MappingNode) else node.value
+    known[id(node)] = size = 1 + sum(_expanded(each, known) for each in parts)
+    return size
 
 
 def _int(loader: Loader, node: Node) -> int:

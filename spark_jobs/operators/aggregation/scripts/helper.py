@@ -19,6 +19,7 @@ from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.step import Output
 
 _KEPT = 4
+_NEEDED = ("LD_LIBRARY_PATH", "PYTHONHOME")
 _TRIES = 100
 """How many calls of one request may end a helper before it stops making calls."""
 
@@ -139,7 +140,12 @@ class Helper:
             stdout=subprocess.DEVNULL,
             # The answers report its errors; Rust would add a page about each panic.
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": paths, "RUST_BACKTRACE": "0"},
+            # No secret of the job's: only what Python itself cannot start without.
+            env={
+                **{name: os.environ[name] for name in _NEEDED if name in os.environ},
+                "PYTHONPATH": paths,
+                "RUST_BACKTRACE": "0",
+            },
         )
         theirs.close()
         self._connection = Connection(ours.detach())

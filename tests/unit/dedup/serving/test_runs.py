@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from dedup.retries.aside import Held
+from dedup.retries.aside import Held, Placed
 from dedup.rules.lanes.lanes import Stretch
 from dedup.rules.policies.policies import Failed
 from dedup.rules.policies.results import Dead, Early, Retry
@@ -67,3 +67,18 @@ def test_only_a_time_that_was_set_for_a_record_is_a_schedule() -> None:
     assert progress.scheduled
     progress.outage(OSError("Kafka is away"))
     assert not progress.scheduled
+
+
+def test_a_stretch_knows_why_its_records_wait_until_they_are_completed() -> None:
+    stretch, report = Stretch[Record]("orders", 3, 1, {}), HandoverReport()
+    progress = RunProgress(stretch, iter(()))
+    progress.take(Failed(RECORD, Early("Postgres is away", timedelta(seconds=1))), report)
+    assert stretch.waits == {44: "Postgres is away"}
+    progress.take(Failed(RECORD, Retry("down")), report)
+    progress.outage(OSError("Kafka is away"))
+    assert stretch.waits == {44: "it cannot be set aside: OSError: Kafka is away"}
+    progress.answered(Held(timedelta(minutes=5), 3), report)
+    assert stretch.waits == {44: "attempt 3 failed: down"}
+    progress.take(Failed(RECORD, Retry("down")), report)
+    progress.answered(Placed("dead_letter"), report)
+    assert stretch.waits == {}

@@ -1,6 +1,9 @@
 """`dovecote push serve`: what it says where something is missing or wrong, without any server."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +18,7 @@ from dovecote.cli.push.client import Api
 from dovecote.push.api.access import hashed
 from dovecote.push.store.secrets import Keys
 from outbox.errors import DovecoteError
+from tests.support.waiting import patient
 
 
 def said(*arguments: str) -> str:
@@ -41,6 +45,29 @@ def test_the_schema_of_a_subscription_is_printed() -> None:
 
 def test_a_key_seals() -> None:
     assert Keys(said("key")).seal("x")
+
+
+def test_a_key_is_written_to_a_new_file_of_ones_own(tmp_path: Path) -> None:
+    file, before = tmp_path / "keys", os.umask(0)
+    try:
+        assert said("key", "--file", str(file)) == f"wrote a key to {file}\n"
+        assert file.stat().st_mode & 0o777 == 0o600
+        key = file.read_text()
+        assert Keys(key).seal("x")
+        assert "is there already" in wrong("key", "--file", str(file))
+        assert file.read_text() == key
+        assert "cannot write" in wrong("key", "--file", str(tmp_path / "none" / "keys"))
+        assert [each.name for each in tmp_path.iterdir()] == ["keys"]
+    finally:
+        os.umask(before)
+
+
+def test_a_file_that_the_shell_makes_for_a_key_is_ones_own(tmp_path: Path) -> None:
+    with (tmp_path / "keys").open("wb") as file:
+        command = [sys.executable, "-m", "dovecote", "push", "key"]
+        subprocess.run(command, stdout=file, timeout=patient(60), check=True)
+    assert (tmp_path / "keys").stat().st_mode & 0o777 == 0o600
+    assert Keys((tmp_path / "keys").read_text()).seal("x")
 
 
 def test_settings_are_checked(tmp_path: Path) -> None:

@@ -228,7 +228,8 @@ def test_a_key_of_this_lane_is_decided_here() -> None:
 
 def test_a_record_of_another_lane_whose_rounds_cannot_be_read_is_dead() -> None:
     (home,) = homes([b"k"], 2)
-    odd = record(0)._replace(headers=[(envelope.ROUND, b"many")])
+    history = [(envelope.ATTEMPT, b"1"), (envelope.ROUND, b"many"), (envelope.ORIGIN, b"in/0/0")]
+    odd = record(0)._replace(headers=history)
 
     found = evaluate(rows(odd), load(FirstMatchSettings()), ROUTER, (1 - home, 2))
 

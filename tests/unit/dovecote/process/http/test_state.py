@@ -7,6 +7,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from dovecote.process.http.safe_headers import SAFE
 from dovecote.process.http.state import serve
 from outbox.errors import BadSettings
 from relay.health import Health
@@ -37,6 +38,18 @@ def test_ready_follows_health_and_alive_does_not() -> None:
         assert json.loads(body)["reason"] == 'outage: "Kafka"'
         assert get(port, "/healthz")[0] == 200
         assert get(port, "/")[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz", "/none"])
+def test_no_browser_runs_guesses_frames_or_keeps_an_answer(path: str) -> None:
+    with serve("127.0.0.1", 0, Health(), Metrics("shop").registry) as port:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}{path}", timeout=patient(5)) as answer:
+                headers = answer.headers
+        except HTTPError as error:
+            headers = error.headers
+            error.close()
+    assert {name: headers[name] for name in SAFE} == SAFE
 
 
 def test_the_metrics_are_prometheus_text() -> None:

@@ -160,6 +160,20 @@ def test_a_worker_compiles_the_scripts_of_a_step_once(tmp_path: Path) -> None:
     assert helper(settings).starts == 1
 
 
+def test_a_helper_has_none_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "hidden")
+    settings = loaded(tmp_path, step(trigger=DSL), trigger="def trigger(IN, Env):\n    pass\n")
+    found = Helper(settings)
+    try:
+        environment = Path(f"/proc/{found._process.pid}/environ").read_bytes().split(b"\0")
+        names = {each.partition(b"=")[0] for each in environment if each}
+        assert names <= {b"PYTHONPATH", b"RUST_BACKTRACE", b"LD_LIBRARY_PATH", b"PYTHONHOME"}
+    finally:
+        found.close()
+
+
 def test_keys_are_found_many_at_a_time(tmp_path: Path) -> None:
     config = step(key={"type": "dsl", "path": "key.star"})
     settings = loaded(tmp_path, config, key="def key(IN, Env):\n    return IN['k']\n")

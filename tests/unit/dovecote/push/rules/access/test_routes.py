@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from starlette.routing import Route
 
-from dovecote.push.api.access import Access
+from dovecote.push.api.access import Access, Safe
 from dovecote.push.api.app import application
 from dovecote.push.api.control import Control
 from dovecote.push.api.routing import require_needs, router
@@ -31,8 +31,10 @@ def routes() -> list[Route]:
     made = application(
         cast("Control", None), *extra, tokens=[], max_body=1_000, note=lambda _: None
     )
-    assert isinstance(made, Access)
-    return list(flat(cast("FastAPI", made._app).routes))
+    assert isinstance(made, Safe)
+    checked = made._app
+    assert isinstance(checked, Access)
+    return list(flat(cast("FastAPI", checked._app).routes))
 
 
 def methods(route: Route) -> set[str]:

@@ -237,7 +237,7 @@ def test_a_foreign_record_is_an_event_all_the_same() -> None:
 def test_long_attributes_are_not_remembered() -> None:
     composer = Composer(Form(url=URL, format="cloudevents_binary"))
     for number in range(200):
-        subject = b"%06d" % number * 20_000
+        subject = b"%06d" % number * 2_000
         told = composer.request(record(b"[1]", ("ce_subject", subject)), E).headers
         assert dict(told)["ce-subject"].encode() == subject
         if number == 99:
@@ -330,3 +330,21 @@ def test_the_origin_is_that_of_the_url(url: str, origin: tuple[bool, str, int], 
 def test_other_urls_are_refused() -> None:
     with pytest.raises(ValueError, match="http"):
         Form(url="ftp://a.example/x").origin()
+
+
+@pytest.mark.parametrize(
+    ("headers", "says"),
+    [
+        ([(f"ce_x{n}", b"v") for n in range(100)], "make 10[0-9] headers, and at most 100 are"),
+        ([("ce_x", b"v" * 20_000)], "bytes of headers, and at most 16,384 are sent"),
+        ([("ce_id", b"i" * 20_000)], "bytes of headers, and at most 16,384 are sent"),
+        ([("ce_x", "\u00e4".encode() * 3_000)], "make 18,[0-9]+ bytes of headers"),
+    ],
+)
+def test_a_head_that_servers_refuse_is_never_sent(headers: list[Pair], says: str) -> None:
+    composer = Composer(Form(url=URL, format="cloudevents_binary"))
+    with pytest.raises(Unsendable, match=says):
+        composer.request(record(b"1", *headers))
+    if headers[0][0] != "ce_id":
+        structured = Composer(Form(url=URL, format="cloudevents_structured"))
+        assert structured.request(record(b"1", *headers)).body

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import time
+from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
+from contextlib import suppress
 from typing import cast
 
 import pytest
@@ -15,6 +18,7 @@ from dovecote.push.rules.sending.answer import Answer
 from dovecote.push.rules.sending.ports import AttemptReport
 from dovecote.push.rules.subscription.hiding import hiding
 from dovecote.push.rules.subscription.subscription import Subscription, subscription
+from tests.support.waiting import patient
 
 TOKEN = "Bearer s3cr3t/t0ken&<x>+=="  # noqa: S105  # nobody's
 KEY = "whsec_" + "b2xk" * 8
@@ -88,6 +92,17 @@ def test_of_a_long_key_the_beginning_is_written_down() -> None:
         json.dumps({"authorization": TOKEN}),
         "<td>Bearer s3cr3t/t0ken&amp;&lt;x&gt;+==</td>",
         "?token=s3cr3t%2Ft0ken%26%3Cx%3E%2B%3D%3D",
+        r'{"authorization": "Bearer s3cr3t\/t0ken\u0026<x>+=="}',
+        r'{"authorization": "Bearer s3cr3t\u002Ft0ken\u0026\u003cx\u003E+=="}',
+        json.dumps(json.dumps({"a": TOKEN})).replace("/", r"\/"),
+        "Bearer+s3cr3t%2ft0ken%26%3cx%3e%2b%3d%3d",
+        "Bearer%20s3cr3t%252Ft0ken%2526%253Cx%253E%252B%253D%253D",
+        "".join(f"%{ord(each):02X}" for each in TOKEN),
+        "".join(f"\\u{ord(each):04x}" for each in TOKEN),
+        "".join(f"&#x{ord(each):X};" for each in TOKEN),
+        "s3cr3t&#47;t0ken&amp;amp;&lt;x&#062;+==",
+        r"cut in the middle of s3cr3t\/t0k",
+        "cut in the middle of Bearer%20s3cr3t%2",
         "cut in the middle of Bearer s3cr3t/t0k",
         "cut in the middle of s3cr3t/t0k",
     ],
@@ -96,6 +111,43 @@ def test_an_echo_shows_no_secret(said: str) -> None:
     shown = hiding([TOKEN])(said, cut=said.startswith("cut"))
     assert "s3cr3t" not in shown
     assert "********" in shown
+
+
+@pytest.mark.parametrize("before", ["", "a", "ab", "abc:"])
+def test_an_echo_in_base64_or_hex_shows_no_secret(before: str) -> None:
+    data = f"{before}{TOKEN}, and more".encode()
+    for said in (b64encode(data), urlsafe_b64encode(data), data.hex().encode()):
+        shown = hiding([TOKEN])(said.decode())
+        assert "********" in shown
+        # No eight characters in a row are left of what the token alone makes.
+        for left in shown.split("********"):
+            assert TOKEN.encode()[3:12] not in _meant(left)
+
+
+def _meant(text: str) -> bytes:
+    found = b""
+    for start in range(4):
+        with suppress(ValueError):
+            found += urlsafe_b64decode(text[start : start + (len(text) - start) // 4 * 4])
+    with suppress(ValueError):
+        found += bytes.fromhex(text)
+    return found
+
+
+def test_what_a_secret_in_base64_stands_for_is_hidden_too() -> None:
+    basic = b64encode(b"shop:pass-w0rd").decode()
+    hide = hiding([f"Basic {basic}", KEY])
+    assert hide("user shop:pass-w0rd is unknown") == "user ******** is unknown"
+    assert hide("wrong password pass-w0rd") == "wrong password ********"
+    assert hide(f"key {KEY.removeprefix('whsec_')}") == "key ********"
+
+
+def test_a_secret_that_is_made_to_cost_much_costs_little() -> None:
+    hide = hiding(["Bearer " + "\\" * 60 + "x", "%25" * 60, "&amp;" * 60 + "x"])
+    began = time.thread_time()
+    for said in ("\\" * 1_000, "%25" * 340, "&amp;" * 200, "%2525" * 200):
+        hide(said + "y", cut=True)
+    assert time.thread_time() - began < patient(0.5)
 
 
 @pytest.mark.parametrize("said", ["", "thanks", "Bearer token expected", "s3c"])

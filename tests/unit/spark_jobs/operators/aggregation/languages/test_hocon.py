@@ -64,6 +64,7 @@ def test_a_text_is_a_number_or_a_truth_where_one_is_wanted(
     monkeypatch: pytest.MonkeyPatch, text: str, meant: Example | None
 ) -> None:
     given = {"N": "60000", "B": "true", "Z": "007", "WORD": "many", "EMPTY": ""}
+    monkeypatch.setenv("DOVECOTE_HOCON", "environment")
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     if meant is None:
@@ -124,8 +125,9 @@ def test_half_an_escape_is_an_error(written: str) -> None:
     ],
 )
 def test_what_cannot_be_included_is_an_error_of_one_line(
-    tmp_path: Path, text: str, says: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
 ) -> None:
+    monkeypatch.setenv("DOVECOTE_HOCON", "includes")
     with pytest.raises(BadSettings, match="is not HOCON") as refused:
         parse(text, tmp_path / "step.conf")
     said = str(refused.value)
@@ -141,7 +143,55 @@ def test_a_file_of_a_package_may_be_included(
     (tmp_path / "shop_conf").mkdir()
     (tmp_path / "shop_conf/x.conf").write_text(r'a: "\u0041"')
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("DOVECOTE_HOCON", "includes")
     assert parse('include package("shop_conf:x.conf")', FILE) == {"a": "A"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'include url("http://127.0.0.1:9/x.conf")',
+        'include "http://127.0.0.1:9/x.conf"',
+        'include "file:///etc/hostname"',
+        'include url("file:///etc/hostname")',
+        'include file("/etc/hostname")',
+        'include "../outside.conf"',
+        'include "link.conf"',
+        'include required(file("../outside.conf"))',
+        'include "../*.conf"',
+        'include package("shop_conf:x.conf")',
+        'a { b: 1, include "../outside.conf" }',
+        'include "inner/up.conf"',
+    ],
+)
+def test_a_file_reaches_nothing_outside_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    folder = tmp_path / "steps"
+    (folder / "inner").mkdir(parents=True)
+    (tmp_path / "outside.conf").write_text("secret: 1")
+    (folder / "link.conf").symlink_to(tmp_path / "outside.conf")
+    (folder / "inner/up.conf").write_text('include "../../outside.conf"')
+    (tmp_path / "shop_conf").mkdir()
+    (tmp_path / "shop_conf/x.conf").write_text("secret: 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BadSettings, match=r"is not allowed; .* set DOVECOTE_HOCON=includes"):
+        parse(text, folder / "step.conf")
+
+
+def test_the_environment_is_read_only_if_the_operator_lets_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SHOP_SECRET", "hidden")
+    for text in ("a: ${SHOP_SECRET}", "a: x${SHOP_SECRET}", "SHOP_SECRET: ${SHOP_SECRET}"):
+        with pytest.raises(BadSettings, match="is read only with DOVECOTE_HOCON=environment"):
+            parse(text, FILE)
+    assert parse("a: 1, a: ${?SHOP_SECRET}", FILE) == {"a": 1}
+    monkeypatch.setenv("DOVECOTE_HOCON", "environment, includes")
+    assert parse("a: ${SHOP_SECRET}", FILE) == {"a": "hidden"}
+    monkeypatch.setenv("DOVECOTE_HOCON", "all")
+    with pytest.raises(BadSettings, match="DOVECOTE_HOCON is `environment`, `includes` or both"):
+        parse("a: 1", FILE)
 
 
 def test_a_period_is_a_duration_and_no_text() -> None:
