@@ -25,12 +25,13 @@ from relay.operating import clocks
 from relay.postgres.capture.catalog import look, orphans, prepared, running
 from relay.postgres.capture.lag import lag_of
 from relay.postgres.capture.table import TableCapture
+from relay.postgres.census import census
 from relay.postgres.claims import Claim
 from relay.postgres.connect import connect, lacks_replication
-from relay.postgres.desk import Desk
 from relay.postgres.lease import active, lock_key
 from relay.postgres.shard_count import require_noted
 from relay.postgres.timeline import shared
+from relay.rules.crowding import Limits
 from relay.rules.diagnosis import (
     Broker,
     Finding,
@@ -112,6 +113,7 @@ def _examine(settings: RelaySettings, shard: Shard | None, timeout: float) -> It
         transaction_timeout_ms=int(settings.transaction_timeout.total_seconds() * 1000),
         budget=Budget(settings.wal.warn_bytes, settings.wal.stop_bytes),
         stall_after=settings.stall_after.total_seconds(),
+        limits=Limits(settings.park_most, settings.park_most_of_key),
     )
     broker: Broker | None = None
     try:
@@ -121,7 +123,7 @@ def _examine(settings: RelaySettings, shard: Shard | None, timeout: float) -> It
     else:
         yield from of_broker(broker, wanted)
     try:
-        server = _server(settings, shard, broker)
+        server = _server(settings, shard, broker, wanted)
     except psycopg.Error as error:
         yield Finding("fail", f"Postgres: {first_line(error)}", "is `dsn` right?")
         return
@@ -178,7 +180,9 @@ def _longest_transaction(settings: RelaySettings, timeout: float) -> int | None:
         return None
 
 
-def _server(settings: RelaySettings, shard: Shard | None, broker: Broker | None) -> Server:
+def _server(
+    settings: RelaySettings, shard: Shard | None, broker: Broker | None, wanted: Wanted
+) -> Server:
     schema, progress = settings.schema_name, broker.progress if broker else None
     with connect(settings.dsn, purpose="doctor") as conn:
         _require_rights(conn, schema)
@@ -218,7 +222,7 @@ def _server(settings: RelaySettings, shard: Shard | None, broker: Broker | None)
             gone=_gone(conn, settings, shard),
             has_fsync=found.has_fsync,
             standbys=found.standbys,
-            parked=Desk(conn, schema, settings.name).count(),
+            parked=census(conn, schema, settings.name, wanted.limits),
             lag=lag_of(conn, schema, shard, progress.cursor if progress else None),
         )
 

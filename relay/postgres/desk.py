@@ -12,10 +12,12 @@ from psycopg.rows import class_row
 
 from outbox import schema as outbox_schema
 from outbox.errors import DovecoteError
+from relay.postgres.census import census
 from relay.postgres.connect import connect, explained
 from relay.postgres.lease import active, lock_key
 from relay.postgres.parked import MATCHES, asking_lock
 from relay.postgres.shard_count import require_noted
+from relay.rules.crowding import NO_LIMITS, Census, Limits
 from relay.rules.parking import BEHIND
 from relay.rules.sharding import Shard
 from relay.settings import RelaySettings
@@ -93,7 +95,16 @@ class Asked:
 class Desk:
     """The parked events of one outbox name, over a connection of its own."""
 
-    def __init__(self, conn: psycopg.Connection[Any], schema: str, name: str) -> None:
+    def __init__(
+        self,
+        conn: psycopg.Connection[Any],
+        schema: str,
+        name: str,
+        *,
+        limits: Limits = NO_LIMITS,
+    ) -> None:
+        """`limits`: beyond them, topics and keys have too many parked events."""
+        self.limits = limits
         self._conn, self._schema, self._name = conn, schema, name
         self._parked = sql.Identifier(schema, "parked")
         self._commands = sql.Identifier(schema, "parked_commands")
@@ -101,6 +112,10 @@ class Desk:
     def count(self) -> int:
         """Return how many events are parked."""
         return int(self._one("SELECT count(*) FROM {parked} WHERE name = %(name)s"))
+
+    def counted(self) -> Census:
+        """Return how many events are parked, and where too many are."""
+        return census(self._conn, self._schema, self._name, self.limits)
 
     def has_relay(self) -> bool:
         """Return whether a relay is active that carries out commands."""
@@ -236,7 +251,8 @@ def desk(settings: RelaySettings) -> Iterator[Desk]:
         outbox_schema.require(conn, schema)
         require_noted(conn, schema, Shard(settings.name, of=settings.shards))
         (shard,) = settings.own_shards()
-        yield Desk(conn, schema, shard.name)
+        limits = Limits(settings.park_most, settings.park_most_of_key)
+        yield Desk(conn, schema, shard.name, limits=limits)
 
 
 def require_known(which: Which, found: Sequence[ParkedEvent]) -> None:

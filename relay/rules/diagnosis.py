@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from relay.rules.crowding import ADVICE, Census, Limits
 from relay.rules.places.lsn import GRANT, NOT_REPORTED
 from relay.rules.places.progress import Lag, Origin, Place, Progress, refusal
 from relay.rules.server.slot import (
@@ -21,6 +22,9 @@ from relay.rules.server.slot import (
 from relay.rules.server.standbys import fault as standby_fault
 
 Level = Literal["ok", "warn", "fail"]
+
+# The most topics and keys with too many parked events that get a line of their own.
+_MOST_CROWDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class Wanted:
     transaction_timeout_ms: int
     budget: Budget
     stall_after: float
+    limits: Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,7 @@ class Server:
     has_fsync: bool
     standbys: str
     """The standbys that commits wait for."""
-    parked: int
+    parked: Census
     """Events that cannot be published, and events that wait for those."""
     lag: Lag
 
@@ -137,12 +142,20 @@ def of_server(server: Server, wanted: Wanted, place: Place | None) -> Iterator[F
             "the server has fsync = off: a crash of it can take back what is published",
             "set it to on, and reload the server",
         )
-    if server.parked:
+    if server.parked.events:
         yield Finding(
             "warn",
-            f"events parked: {server.parked}, refused by the broker or after one that is",
+            f"events parked: {server.parked.events}, of which {server.parked.waiting} only wait "
+            "for an earlier one of their key",
             "see `dovecote relay parked list`",
         )
+        crowds = server.parked.crowds
+        for crowd in crowds[:_MOST_CROWDS]:
+            said = crowd.said(wanted.limits)
+            yield Finding("warn", said, ADVICE)
+        if len(crowds) > _MOST_CROWDS:
+            more = f"{len(crowds) - _MOST_CROWDS} more topics and keys have too many parked events"
+            yield Finding("warn", more, "resolve the first ones, and look again")
     if server.gone:
         yield Finding(
             "warn",

@@ -1,5 +1,6 @@
 """Run commands of Dovecote and of Postgres."""
 
+import os
 import subprocess
 from collections.abc import Mapping
 from functools import partial
@@ -42,6 +43,10 @@ doctor = partial(relay_command, "doctor")
 status = partial(relay_command, "status")
 
 
+# In a tree that is not the installed one, the command runs the code of this tree.
+_CODE = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+
+
 def _done(command: list[str], environ: Mapping[str, str]) -> Done:
     return subprocess.run(
         command,
@@ -49,7 +54,7 @@ def _done(command: list[str], environ: Mapping[str, str]) -> Done:
         text=True,
         check=False,
         timeout=patient(60),
-        env={"PATH": "/usr/bin:/bin", **environ},
+        env={"PATH": "/usr/bin:/bin", **_CODE, **environ},
     )
 
 
