@@ -81,8 +81,8 @@ class Parking:
     """
     The parked events of one outbox, as its active relay sees them.
 
-    However many events are parked, memory stays bounded: see `HeldKeys`. No number of parked events
-    stops the others; see `Crowding` for what the operator hears of them.
+    However many events are parked, memory stays bounded: see `HeldKeys`. No number of parked
+    events stops the others; see `Crowding` for what the operator hears of them.
     """
 
     def __init__(

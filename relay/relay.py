@@ -34,7 +34,7 @@ from relay.postgres.capture.switching import SwitchingCapture
 from relay.postgres.capture.wal import Timing
 from relay.postgres.claims import Claim, Term
 from relay.postgres.drains import Drains
-from relay.postgres.lease import Lease, active, candidate_key
+from relay.postgres.lease import Lease, active, candidates_of
 from relay.postgres.parked import ParkedStore
 from relay.postgres.retention import Retention
 from relay.postgres.shard_count import settle
@@ -380,7 +380,7 @@ class Relay:
             LeaseLost: another relay can reach Kafka, and we cannot.
         """
         watch = self._watch = self._watch or KafkaWatch(self._settings)
-        key = candidate_key(self._settings.schema_name, self._shard.name)
+        key = candidates_of(self._settings.schema_name, self._shard.name)
         if (
             time.monotonic() - self._well_at > self._settings.lease.total_seconds()
             and watch.has_failed

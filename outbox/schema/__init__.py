@@ -11,10 +11,10 @@ from psycopg import Connection, sql
 from outbox.errors import BadSettings
 from outbox.postgres.ours import cursor
 from outbox.schema.belongings import Belongings
-from outbox.schema.migrations import LOCK, Migration, Migrations
+from outbox.schema.migrations import Migration, Migrations
 from outbox.schema.templates import array, fill, literal
 
-__all__ = ["LOCK", "Migration", "Roles", "fill", "install", "migrations", "require", "script"]
+__all__ = ["Migration", "Roles", "fill", "install", "migrations", "require", "script"]
 
 DEFAULT_SCHEMA = "outbox"
 
@@ -64,6 +64,7 @@ GRANT SELECT ON {schema}.events, {schema}.migrations, {schema}.claims, {schema}.
 GRANT EXECUTE ON FUNCTION {schema}.renew_claim, {schema}.begin_claim TO {role};
 GRANT EXECUTE ON FUNCTION {schema}.confirm, {schema}.confirm_drained, {schema}.leaves,
     {schema}.write_to_leaf, {schema}.truncate_leaf TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.hold, {schema}.let_go, {schema}.holding TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.parked TO {role};
 GRANT SELECT, INSERT, DELETE ON {schema}.parked_commands TO {role};
 GRANT EXECUTE ON FUNCTION {schema}.settle_shards TO {role};

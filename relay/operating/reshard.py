@@ -20,7 +20,9 @@ from uuid import uuid4
 import psycopg
 
 from outbox import schema as outbox_schema
+from outbox.errors import NotFree
 from outbox.schema import capture as outbox_capture
+from outbox.schema import holds
 from relay.errors import LeaseLost, Refused
 from relay.health import Health, Trouble
 from relay.kafka.progress_topic import ProgressTopic, fence_key
@@ -35,7 +37,7 @@ from relay.postgres.capture.wal import Timing
 from relay.postgres.claims import Claim
 from relay.postgres.connect import connect, explained, follow_indexes
 from relay.postgres.desk import Desk
-from relay.postgres.lease import Lease, lock_key, try_lock
+from relay.postgres.lease import Lease, role_of, try_lock
 from relay.postgres.shard_count import RESHARD, change, in_force, settling
 from relay.publishing import make_publisher
 from relay.relay import Relay
@@ -75,7 +77,7 @@ def reshard(settings: RelaySettings) -> bool:
         outbox_schema.require(conn, schema)
         follow_indexes(conn)
         # Until the end of the session, so that the capture does not change.
-        conn.execute("SELECT pg_advisory_lock(%s)", [outbox_capture.LOCK])
+        _take_turn(conn, schema)
         state = _settled_state(conn, schema)
         found = in_force(conn, schema, name)
         # In the log, an outbox begins with one slot, for one piece.
@@ -94,6 +96,14 @@ def reshard(settings: RelaySettings) -> bool:
         if state == "wal" and not boundary.drop_old_slots(conn, schema, after[0]):
             _log.warning("slots of the old shards are in use; a running relay drops them")
         return is_new
+
+
+def _take_turn(conn: psycopg.Connection[tuple[object, ...]], schema: str) -> None:
+    try:
+        holds.hold_soon(conn, schema, holds.CAPTURE)
+    except NotFree as error:
+        msg = f"{error}; nothing was changed"
+        raise Refused(msg) from error
 
 
 def _settled_state(conn: psycopg.Connection[tuple[object, ...]], schema: str) -> str:
@@ -116,7 +126,7 @@ def _keep_out(
     # The session of a relay that has just ended may take a moment to disappear.
     deadline = time.monotonic() + _PATIENCE
     for name in dict.fromkeys(shard.name for shard in shards):
-        while not try_lock(conn, lock_key(schema, name)):
+        while not try_lock(conn, role_of(schema, name)):
             if time.monotonic() < deadline:
                 time.sleep(0.1)
                 continue

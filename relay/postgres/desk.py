@@ -12,10 +12,11 @@ from psycopg.rows import class_row
 
 from outbox import schema as outbox_schema
 from outbox.errors import DovecoteError
+from outbox.schema import holds
 from relay.postgres.census import census
 from relay.postgres.connect import connect, explained
-from relay.postgres.lease import active, lock_key
-from relay.postgres.parked import MATCHES, asking_lock
+from relay.postgres.lease import active, role_of
+from relay.postgres.parked import MATCHES, asking
 from relay.postgres.shard_count import require_noted
 from relay.rules.crowding import NO_LIMITS, Census, Limits
 from relay.rules.parking import BEHIND
@@ -119,7 +120,7 @@ class Desk:
 
     def has_relay(self) -> bool:
         """Return whether a relay is active that carries out commands."""
-        return active(self._conn, lock_key(self._schema, self._name)) is not None
+        return active(self._conn, role_of(self._schema, self._name)) is not None
 
     def elsewhere(self) -> Mapping[str, int]:
         """Return how many events are parked under other names."""
@@ -158,7 +159,8 @@ class Desk:
         """
         with self._conn.transaction():
             # Commands must become visible in the order of their numbers.
-            self._conn.execute("SELECT pg_advisory_xact_lock(%s)", [asking_lock(self._name)])
+            turn = asking(self._name)
+            holds.hold_soon(self._conn, self._schema, turn)
             commands = self._conn.execute(
                 self._filled(
                     "INSERT INTO {commands} (name, action, topic, key, ticket, up_to)"
@@ -183,6 +185,8 @@ class Desk:
                 " AND p.ticket <= c.up_to",
                 numbers=numbers,
             )
+            # Others have to wait for the end of this transaction all the same.
+            holds.let_go(self._conn, self._schema, turn)
         return Asked(numbers, tickets or [])
 
     def are_done(self, asked: Asked) -> bool:

@@ -6,12 +6,12 @@ no longer park anything.
 """
 
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
 
+from outbox.schema import holds
 from relay.decoding.headers import format_time
 from relay.postgres.capture.window import ANY_SIZE, SPARED
 from relay.postgres.server_log import end_of_log
@@ -122,7 +122,7 @@ class ParkedStore:
         self, conn: psycopg.Connection[Any], schema: str, name: str, *, largest: int = ANY_SIZE
     ) -> None:
         """Use the session that has the role; read no value larger than `largest`."""
-        self._conn, self._name = conn, name
+        self._conn, self._schema, self._name = conn, schema, name
         self._parked = sql.Identifier(schema, "parked")
         self._commands = sql.Identifier(schema, "parked_commands")
         self._events = sql.Identifier(schema, "events")
@@ -306,10 +306,8 @@ class ParkedStore:
         is giving commands just now.
         """
         with self._conn.transaction():
-            ((may,),) = self._execute(
-                "SELECT pg_try_advisory_xact_lock(%(lock)s)", lock=asking_lock(self._name)
-            )
-            if not may:
+            turn = asking(self._name)
+            if not holds.hold(self._conn, self._schema, turn):
                 return None
             ((commands, events, last),) = self._execute(
                 "WITH part AS (SELECT number, topic, key, holds, ticket FROM {parked}"
@@ -327,6 +325,7 @@ class ParkedStore:
                 after=after,
                 most=_MOST_ROWS,
             )
+            holds.let_go(self._conn, self._schema, turn)
             return Welcome(commands, None if events < _MOST_ROWS else last)
 
     def _park_there(self, event: EventToPark, number: int) -> None:
@@ -479,10 +478,9 @@ def _position(place: int, lsn: str | None) -> int:
     return place if lsn is None else log_number(parse_lsn(lsn), place)
 
 
-def asking_lock(name: str) -> int:
-    """Return the advisory lock for giving commands, so that they become visible in order."""
-    digest = blake2b(f"dovecote parked {name}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, signed=True)
+def asking(name: str) -> str:
+    """Return the turn of everyone that gives commands, so that they become visible in order."""
+    return f"asking {name}"
 
 
 def _parts(events: Sequence[EventToPark]) -> Iterator[Sequence[EventToPark]]:

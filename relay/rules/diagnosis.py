@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from relay.rules.crowding import ADVICE, Census, Limits
 from relay.rules.places.lsn import GRANT, NOT_REPORTED
@@ -264,6 +264,37 @@ def _of_leaving(count: int) -> Finding:
         "the relay leaves it when those have ended that began before the switch: see "
         "pg_stat_activity and pg_prepared_xacts",
     )
+
+
+class Wait(NamedTuple):
+    """One of our sessions waits for a lock of another one."""
+
+    pid: int
+    name: str
+    holder: int
+    role: str | None
+    holder_name: str | None
+
+
+def of_waits(waits: Sequence[Wait]) -> Iterator[Finding]:
+    """Yield the findings about sessions that hold up others."""
+    for each in waits:
+        yield Finding(
+            "warn",
+            f"session {each.pid} ({each.name}) waits for a lock that session {each.holder} of "
+            f"role {each.role} ({each.holder_name}) has",
+            f"see whether that may end, and then: SELECT pg_terminate_backend({each.holder})",
+        )
+
+
+def of_turn(holder: str | None) -> Iterator[Finding]:
+    """Yield the finding about a session that changes the capture or the number of shards."""
+    if holder is not None:
+        yield Finding(
+            "warn",
+            f"the turn to change the capture is taken: {holder}",
+            "`dovecote init outbox --capture` and `dovecote relay reshard` wait for it",
+        )
 
 
 def of_orphans(names: Sequence[str]) -> Iterator[Finding]:
