@@ -20,7 +20,6 @@ from uuid import uuid4
 import psycopg
 
 from outbox import schema as outbox_schema
-from outbox.errors import NotFree
 from outbox.schema import capture as outbox_capture
 from outbox.schema import holds
 from relay.errors import LeaseLost, Refused
@@ -67,6 +66,7 @@ def reshard(settings: RelaySettings) -> bool:
     Raises:
         Refused: a relay is active, or the outbox is on its way out of the write-ahead log.
         Outage: a server is away; nothing is lost, and nothing is changed yet.
+        NotFree: another command changes the capture or the number of shards.
     """
     schema, name = settings.schema_name, settings.name
     after = divided(name, settings.shards)
@@ -77,7 +77,7 @@ def reshard(settings: RelaySettings) -> bool:
         outbox_schema.require(conn, schema)
         follow_indexes(conn)
         # Until the end of the session, so that the capture does not change.
-        _take_turn(conn, schema)
+        holds.hold_soon(conn, schema, holds.CAPTURE)
         state = _settled_state(conn, schema)
         found = in_force(conn, schema, name)
         # In the log, an outbox begins with one slot, for one piece.
@@ -96,14 +96,6 @@ def reshard(settings: RelaySettings) -> bool:
         if state == "wal" and not boundary.drop_old_slots(conn, schema, after[0]):
             _log.warning("slots of the old shards are in use; a running relay drops them")
         return is_new
-
-
-def _take_turn(conn: psycopg.Connection[tuple[object, ...]], schema: str) -> None:
-    try:
-        holds.hold_soon(conn, schema, holds.CAPTURE)
-    except NotFree as error:
-        msg = f"{error}; nothing was changed"
-        raise Refused(msg) from error
 
 
 def _settled_state(conn: psycopg.Connection[tuple[object, ...]], schema: str) -> str:

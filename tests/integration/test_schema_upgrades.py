@@ -20,7 +20,7 @@ from tests.support.fix_stack import Servers, new_database
 
 OUTBOX = Migrations("outbox.schema", "outbox", "outbox", "outbox")
 INBOX = Migrations("dedup.inbox", "inbox", "inbox", "inbox")
-PUSH = Migrations("dovecote.push", "subscriptions", "push", "push")
+PUSH = push_schema._PUSH
 NEWEST = schema.migrations()[-1].version
 
 SETTINGS = {
@@ -238,7 +238,7 @@ def test_a_new_installation_has_the_functions_of_the_files(database: str, name: 
     assert as_in_the_files(database, OUTBOX, name)
     assert as_in_the_files(database, INBOX, f"{name} i")
     assert as_in_the_files(database, PUSH, f"{name} p")
-    assert set(PUSH.functions()) == {"changed"}
+    assert set(PUSH.functions()) == {"changed", "hold", "holding", "let_go"}
 
 
 def as_in_the_files(dsn: str, part: Migrations, name: str) -> bool:
