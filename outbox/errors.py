@@ -9,6 +9,7 @@ DovecoteError                the base: one `except` catches all of them
 ├── ProducerClosed           the producer sends no more events; make another one
 ├── NoThreads                the threads here are greenlets; the message says what to do instead
 ├── NotAllowed               the role lacks a right; the message has the command that grants it
+├── NotFree                  another session has what was waited for; the message names it
 ├── SharedSession            a pooler hands the session to others between two statements
 ├── SchemaMissing            the outbox is not installed here; run `dovecote init outbox`
 ├── SchemaTooNew             the database was upgraded by a newer Dovecote; upgrade this one
@@ -51,6 +52,10 @@ class NoThreads(DovecoteError):
     """
     A library has replaced this process's threads by greenlets, which Kafka's client would block.
     """
+
+
+class NotFree(DovecoteError):
+    """Another session holds what this one waited for; the message names it."""
 
 
 class NotAllowed(DovecoteError):

@@ -2,7 +2,7 @@
 A standby's claim, kept in Postgres, that it can reach Kafka, and its reason if it cannot.
 
 An active relay gives its role up if it publishes nothing, Kafka does not answer its own questions,
-and another relay could do better. Candidates show that by a shared lock, which ends with their
+and another relay could do better. Candidates show that by what they hold, which ends with their
 session. A slow connection is no reason to give up: the next relay would start over on the same
 one. While Kafka is away for everybody there is no candidate, and the role stays where it is,
 because its holder guards the write-ahead log.
@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from outbox.kafka import kafka_logger
 from relay.kafka.progress_topic import ALWAYS_THERE, client_properties
 from relay.postgres.connect import connect
-from relay.postgres.lease import active
+from relay.postgres.lease import Hold, active, try_lock
 from relay.settings import RelaySettings
 
 _log = kafka_logger("dovecote.relay.kafka")
@@ -34,9 +34,9 @@ _ANSWER = 5.0
 
 
 class Candidacy:
-    """A process that stands by for the roles whose candidates hold the locks `keys`."""
+    """A process that stands by for the roles whose candidates hold one of each of `keys`."""
 
-    def __init__(self, settings: RelaySettings, keys: Sequence[int]) -> None:
+    def __init__(self, settings: RelaySettings, keys: Sequence[Hold]) -> None:
         self._settings, self._keys = settings, keys
         self._watch: KafkaWatch | None = None
         self._conn: psycopg.Connection[Any] | None = None
@@ -88,10 +88,8 @@ class Candidacy:
             "SELECT set_config('idle_session_timeout', %s, false)",
             [str(int(patience.total_seconds() * 1000))],
         )
-        self._conn.execute(
-            "SELECT pg_try_advisory_lock_shared(key) FROM unnest(%s::bigint[]) AS key",
-            [list(self._keys)],
-        )
+        for key in self._keys:
+            try_lock(self._conn, key)
 
     def _take_back(self) -> None:
         if self._conn is not None:

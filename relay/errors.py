@@ -5,7 +5,6 @@ Each is a `RelayError`:
 
 * Outage: a server is away or slow; the relay waits and goes on by itself
 * Unpublishable: the broker refuses an event, which is parked
-* Full: too many events are parked; no more are until there is room
 * Fenced: another relay took over; this one gives up the active role
 * LeaseLost: Postgres gave the active role away; this relay stands by again
 * Refused: going on could lose or repeat events; an operator must decide
@@ -76,10 +75,6 @@ class Unpublishable(RelayError):
         )
         self.row, self.reason, self.scope, self.before = row, reason, scope, before
         self.request_bytes, self.alike = request_bytes, alike
-
-
-class Full(RelayError):
-    """The limit of parked events is reached, so something larger is wrong."""
 
 
 class Fenced(RelayError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dovecote.process.health import HealthReport
-from relay.errors import Fenced, Full, LeaseLost, Outage, Unpublishable
+from relay.errors import Fenced, LeaseLost, Outage, Unpublishable
 from relay.metrics import Metrics
 
 Role = Literal["starting", "standby", "active", "stopped"]
@@ -64,7 +64,6 @@ KINDS: Mapping[type[Exception], str] = {
     Fenced: "fenced",
     LeaseLost: "lease_lost",
     Unpublishable: "unpublishable",
-    Full: "full",
 }
 """The names of failures in the log, in `/readyz` and in metrics."""
 

@@ -107,6 +107,19 @@ class Metrics:
             label,
             registry=self.registry,
         ).labels(*values)
+        self.parked_waiting = Gauge(
+            "dovecote_relay_parked_waiting",
+            "Parked events that only wait for an earlier one of their key, counted now and then.",
+            label,
+            registry=self.registry,
+        ).labels(*values)
+        self._crowded = Gauge(
+            "dovecote_relay_parked_crowded",
+            "Topics and keys (by `kind`) of which more events are parked than `park_most` or "
+            "`park_most_of_key` says.",
+            ["outbox", "kind"],
+            registry=self.registry,
+        )
         self._parked_events = Counter(
             "dovecote_relay_events_parked_total",
             "Events that were parked, by `reason`: the code that `dovecote relay parked show` "
@@ -168,9 +181,15 @@ class Metrics:
         """Set the values that only the active relay measures to "unknown"."""
         for gauge in (
             *(self.lag_rows, self.lag_seconds, self.lag_bytes),
-            *(self.slot_retained_bytes, self.parked),
+            *(self.slot_retained_bytes, self.parked, self.parked_waiting),
         ):
             gauge.set(math.nan)
+        self.crowded(math.nan, math.nan)
+
+    def crowded(self, topics: float, keys: float) -> None:
+        """Record of how many topics and keys too many events are parked."""
+        self._crowded.labels(self._name, "topic").set(topics)
+        self._crowded.labels(self._name, "key").set(keys)
 
     def stored(self, leaves: int, size: int) -> None:
         """Record how much room the outbox takes."""

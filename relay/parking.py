@@ -10,18 +10,19 @@ never published again.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import takewhile
 from typing import NamedTuple, Protocol
 
-from relay.errors import Full, Unpublishable
+from relay.errors import Unpublishable
 from relay.kafka.publisher import Publisher
 from relay.metrics import Metrics
-from relay.postgres.parked import Command, Due, Known
+from relay.postgres.parked import Command, Dropped, Due, Known, Welcome
 from relay.publishing import paced
 from relay.reporting import ParkedReports
+from relay.rules.held import MOST, HeldKeys, Lane
 from relay.rules.isolation import Isolation
 from relay.rules.pace import Pace
 from relay.rules.parking import TOO_LARGE, EventMark, EventToPark, Reason, Scope, sort
@@ -38,6 +39,8 @@ _LOOK = 0.5
 _SELDOM = 10.0
 # How long events of other keys may wait for the parked ones, in seconds.
 _TURN = 0.5
+# For each second of asking about missing topics, so many belong to the events of others.
+_SHARE = 9.0
 # The most topics named in one line.
 _MOST_NAMES = 5
 
@@ -48,11 +51,14 @@ class Store(Protocol):
     def tidy(self, last_command: int, requeued: int, passed: int) -> None: ...
     def load(self, passed: int) -> Known: ...
     def park(self, events: Sequence[EventToPark], first: int) -> str: ...
-    def requeue(self, topics: Sequence[str]) -> int | None: ...
+    def lanes(self) -> Iterator[Lane]: ...
+    def held_topics(self) -> list[str] | None: ...
+    def held_among(self, lanes: Sequence[Lane]) -> list[int]: ...
+    def requeue(self, topics: Sequence[str], after: int) -> Welcome | None: ...
     def commands(self, *, of_aside: bool) -> list[Command]: ...
     def due(self, command: Command, *, after: int, most: int, most_bytes: int) -> list[Due]: ...
     def published(self, events: Sequence[Due]) -> None: ...
-    def drop(self, command: Command) -> int: ...
+    def drop(self, command: Command) -> Dropped: ...
     def refused_again(self, command: Command, number: int, reason: Reason) -> None: ...
     def finish(self, command: Command) -> None: ...
     def is_held(self, key: Key) -> bool: ...
@@ -75,8 +81,8 @@ class Parking:
     """
     The parked events of one outbox, as its active relay sees them.
 
-    The keys that are held are in memory, not the events: some 200 bytes a key. There are no more
-    keys than parked events, though the last batch may bring more events than `park_most`.
+    However many events are parked, memory stays bounded: see `HeldKeys`. No number of parked
+    events stops the others; see `Crowding` for what the operator hears of them.
     """
 
     def __init__(
@@ -87,6 +93,7 @@ class Parking:
         ask: Ask,
         *,
         clock: Callable[[], float] = time.monotonic,
+        most_held: int = MOST,
     ) -> None:
         self._settings, self._metrics, self._clock = settings, metrics, clock
         self._ask, self._reports = ask, ParkedReports(clock)
@@ -96,9 +103,16 @@ class Parking:
         self._chunk = 0
         self._store: Store
         self._count = self._highest = 0
-        self._held: set[Key] = set()
+        self._held = HeldKeys(most_held)
         self._marks: dict[Identity, EventMark] = {}
-        self._look_at = 0.0
+        self._look_at = self._welcome_at = 0.0
+        self._welcoming: list[str] = []
+        self._welcomed_to = 0
+
+    @property
+    def count(self) -> int:
+        """The number of parked events; of more than `COUNTED` when the role came, a part."""
+        return self._count
 
     def begin(self, store: Store, progress: Progress) -> None:
         """
@@ -107,20 +121,18 @@ class Parking:
         self._store = store
         store.tidy(progress.last_command, self._requeued(progress), progress.parked)
         known = store.load(progress.parked)
-        self._held, self._count = known.held, known.events
+        self._held.begin(store.lanes(), store.held_topics)
+        self._count = known.events
         self._highest = progress.parked
         fresh = {id_: mark for id_, mark in self._marks.items() if mark.number is None}
         self._marks = {**fresh, **known.marks}
         self._metrics.parked.set(self._count)
         self._topics.begin(known.waited, self._clock())
-        self._look_at = 0.0
+        self._look_at, self._welcoming = 0.0, []
 
     def admit(self, rows: Sequence[Row], *, has_large: bool = False) -> Admitted:
         """
         Park what must be parked, and return the rest of the batch.
-
-        Raises:
-            Full: too many events would be parked.
         """
         for row in filter(is_left, rows if has_large else ()):
             known = self._marks.get(identity(row))
@@ -128,36 +140,25 @@ class Parking:
         topics = set(map(topic_of, rows))
         closed = self._topics.closed(topics, self._clock(), self._ask)
         policy = self._settings.on_poison
-        publish, park = sort(
-            rows, closed=closed, held=self._held, marks=self._marks, policy=policy
-        )
+        held = self._held.among(rows, self._store.held_among)
+        publish, park = sort(rows, closed=closed, held=held, marks=self._marks, policy=policy)
         if not park:
             return Admitted(publish, topics)
         lsn = self._park(park)
         return Admitted(publish, topics, self._highest, lsn)
 
     def _park(self, events: Sequence[EventToPark]) -> str:
-        fresh = sum(each.replaces is None for each in events)
-        most = self._settings.park_most
-        # Events that will be parked anew are counted already.
-        if fresh and self._count - self._unsettled() >= most:
-            msg = (
-                f"{self._count} events are parked, and park_most is {most}: nothing more is "
-                "published until there is room. Resolve the cause and `dovecote relay parked "
-                "requeue`, or raise park_most"
-            )
-            raise Full(msg)
         lsn = self._store.park(events, self._highest + 1)
         self._highest += len(events)
-        self._count += fresh
+        # Events that are parked anew are counted already.
+        self._count += sum(each.replaces is None for each in events)
         self._look_at = min(self._look_at, self._clock() + _LOOK)
         self._reports.parked(events)
         for each in events:
             self._marks.pop(identity(each.row), None)
-            if each.holds:
-                self._held.add(key_of(each.row))
             if each.replaces is None:
                 self._metrics.parked_event(each.reason.code)
+        self._held.add({key_of(each.row) for each in events if each.holds})
         self._metrics.parked.set(self._count)
         return lsn
 
@@ -197,7 +198,7 @@ class Parking:
         commands = self._store.commands(of_aside=self._settings.mode != "exactly_once")
         for command in commands:
             if command.action == "drop":
-                self._drop(command)
+                self._drop(command, began + _TURN)
             else:
                 try:
                     progress = self._requeue(command, publisher, progress, began + _TURN)
@@ -212,21 +213,31 @@ class Parking:
 
     def _welcome(self) -> None:
         """Requeue the parked events of topics that have appeared."""
-        appeared = self._topics.appeared(self._clock(), self._ask)
-        if not appeared or (asked := self._store.requeue(list(appeared))) is None:
+        began = self._clock()
+        if began < self._welcome_at:
             return
-        if asked:
+        appeared = self._topics.appeared(began, self._ask)
+        if not self._welcoming:
+            self._welcoming, self._welcomed_to = sorted(appeared), 0
+        asked = None
+        if names := self._welcoming:
+            asked = self._store.requeue(names, self._welcomed_to)
+        # Events of others wait meanwhile, so most of the time is theirs.
+        self._welcome_at = self._clock() + _SHARE * (self._clock() - began)
+        if asked is None:
+            return
+        if asked.commands:
             _log.info(
                 "can publish to %s now: what is parked for that is requeued",
-                ", ".join(sorted(appeared)[:_MOST_NAMES])
-                + (" and others" if len(appeared) > _MOST_NAMES else ""),
+                ", ".join(names[:_MOST_NAMES])
+                + (" and others" if len(names) > _MOST_NAMES else ""),
             )
             self._look_at = 0.0
-        self._topics.welcomed()
-
-    def _unsettled(self) -> int:
-        """Return how many parked events will be read again, and parked anew."""
-        return sum(mark.number is not None for mark in self._marks.values())
+        if asked.more_after is None:
+            self._topics.welcomed(names)
+            self._welcoming = []
+        else:
+            self._welcomed_to = asked.more_after
 
     def _requeued(self, progress: Progress) -> int:
         """
@@ -237,11 +248,15 @@ class Parking:
         """
         return progress.requeued if self._settings.mode == "exactly_once" else 0
 
-    def _drop(self, command: Command) -> None:
+    def _drop(self, command: Command, until: float) -> None:
+        """Delete the events of `command`; what is left after `until` waits for its next turn."""
         key = self._key(command)
-        dropped = self._store.drop(command)
-        _log.warning("dropped %d parked events, as command %d says", dropped, command.number)
-        self._gone(dropped, key)
+        count, is_done = 0, False
+        while not is_done and (not count or self._clock() <= until):
+            dropped, is_done = self._store.drop(command)
+            count += dropped
+        _log.warning("dropped %d parked events, as command %d says", count, command.number)
+        self._gone(count, key if is_done else None)
 
     def _requeue(
         self, command: Command, publisher: Publisher, progress: Progress, until: float

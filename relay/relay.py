@@ -19,7 +19,8 @@ import psycopg
 from outbox.errors import first_line
 from outbox.schema import about
 from relay.candidacy import KafkaWatch
-from relay.errors import Full, LeaseLost, Outage, Refused, Unpublishable
+from relay.crowding import Crowding
+from relay.errors import LeaseLost, Outage, Refused, Unpublishable
 from relay.guardian import BudgetSpent, Guardian
 from relay.health import KINDS, Trouble
 from relay.kafka.asking import Asking
@@ -33,7 +34,7 @@ from relay.postgres.capture.switching import SwitchingCapture
 from relay.postgres.capture.wal import Timing
 from relay.postgres.claims import Claim, Term
 from relay.postgres.drains import Drains
-from relay.postgres.lease import Lease, active, candidate_key
+from relay.postgres.lease import Lease, active, candidates_of
 from relay.postgres.parked import ParkedStore
 from relay.postgres.retention import Retention
 from relay.postgres.shard_count import settle
@@ -106,6 +107,7 @@ class Relay:
         self._asking = Asking(settings.kafka)
         self._pace = Pace(settings.batch_bytes, timeout)
         self._parking = Parking(settings, metrics, (self._isolation, self._pace), self._asking.ask)
+        self._crowding = Crowding(settings, metrics, lambda: self._parking.count)
 
     def be_active(self, lease: Lease, stop: threading.Event) -> None:
         """
@@ -123,20 +125,8 @@ class Relay:
         keeper = threading.Thread(target=lease.keep, args=(done, self._beat), name="lease")
         keeper.start()
         try:
-            while not stop.is_set():
-                try:
-                    self._guardian.require()
-                    self._stream(lease, stop)
-                except (Outage, Full) as error:
-                    if isinstance(error, Outage):
-                        self._leave_to_another(lease, str(error))
-                    self._trouble.failed(error, self._metrics, stop)
-                except Unpublishable as error:
-                    self._metrics.failed(KINDS[type(error)])
-                    self._parking.learn(error)
-                except BudgetSpent:
-                    if (dropped := self._guardian.drop_slot(lease.conn)) is not None:
-                        raise dropped from None
+            with self._crowding.at_work():
+                self._go_on(lease, stop)
         finally:
             done.set()
             keeper.join()
@@ -145,6 +135,21 @@ class Relay:
             self._metrics.active.set(0)
             self._metrics.unknown()
             _log.info("no longer active")
+
+    def _go_on(self, lease: Lease, stop: threading.Event) -> None:
+        while not stop.is_set():
+            try:
+                self._guardian.require()
+                self._stream(lease, stop)
+            except Outage as error:
+                self._leave_to_another(lease, str(error))
+                self._trouble.failed(error, self._metrics, stop)
+            except Unpublishable as error:
+                self._metrics.failed(KINDS[type(error)])
+                self._parking.learn(error)
+            except BudgetSpent:
+                if (dropped := self._guardian.drop_slot(lease.conn)) is not None:
+                    raise dropped from None
 
     def _stream(self, lease: Lease, stop: threading.Event) -> None:
         """Publish until something fails: one run of successes, beginning from progress."""
@@ -375,7 +380,7 @@ class Relay:
             LeaseLost: another relay can reach Kafka, and we cannot.
         """
         watch = self._watch = self._watch or KafkaWatch(self._settings)
-        key = candidate_key(self._settings.schema_name, self._shard.name)
+        key = candidates_of(self._settings.schema_name, self._shard.name)
         if (
             time.monotonic() - self._well_at > self._settings.lease.total_seconds()
             and watch.has_failed

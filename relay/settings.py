@@ -122,8 +122,11 @@ class RelaySettings(Settings):
     parked at once, as soon as they can be published; later, a person does."""
 
     park_most: int = Field(default=100_000, ge=1)
-    """When this many events are parked and one more would be, publishing stops until there is
-    room: something larger is wrong."""
+    """When more events of one topic are parked, the relay says so in its log, in a metric and in
+    `doctor`. It goes on parking, and publishing what is not parked."""
+
+    park_most_of_key: int = Field(default=10_000, ge=1)
+    """The same, for the events of one key of one topic."""
 
     topics: tuple[str, ...] = ()
     """Topics that services may write to (`orders.*` is a pattern); events for others are parked.

@@ -10,7 +10,7 @@ from relay.errors import Fenced, LeaseLost, Outage
 from relay.health import Health, Trouble
 from relay.metrics import Metrics
 from relay.postgres.connect import connect, explained, shut_out
-from relay.postgres.lease import active, candidate_key, lock_key, try_acquire
+from relay.postgres.lease import active, candidates_of, role_of, try_acquire
 from relay.relay import Relay
 from relay.settings import RelaySettings
 
@@ -32,9 +32,9 @@ class Standby:
         ]
         # Processes that start together should not all ask for the same shard first.
         random.shuffle(self._relays)
-        self._keys = [lock_key(settings.schema_name, shard.name) for shard, _, _ in self._relays]
+        self._keys = [role_of(settings.schema_name, shard.name) for shard, _, _ in self._relays]
         candidates = [
-            candidate_key(settings.schema_name, shard.name) for shard, _, _ in self._relays
+            candidates_of(settings.schema_name, shard.name) for shard, _, _ in self._relays
         ]
         self._candidacy = Candidacy(settings, candidates)
         self._tried, self._let_in, self._reported = 0, False, False

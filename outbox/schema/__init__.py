@@ -8,12 +8,13 @@ from typing import Literal
 
 from psycopg import Connection, sql
 
+from outbox.errors import BadSettings
 from outbox.postgres.ours import cursor
 from outbox.schema.belongings import Belongings
-from outbox.schema.migrations import LOCK, Migration, Migrations
-from outbox.schema.templates import fill
+from outbox.schema.migrations import Migration, Migrations
+from outbox.schema.templates import array, fill, literal
 
-__all__ = ["LOCK", "Migration", "Roles", "fill", "install", "migrations", "require", "script"]
+__all__ = ["Migration", "Roles", "fill", "install", "migrations", "require", "script"]
 
 DEFAULT_SCHEMA = "outbox"
 
@@ -21,12 +22,40 @@ _OUTBOX = Migrations(__name__, "outbox", "outbox", DEFAULT_SCHEMA)
 
 Duty = Literal["writer", "relay"]
 
+_PATTERN = re.compile(r"[a-zA-Z0-9._*?-]+")
+
 # All the rights that a role needs for its duty, and no others; every program is tested with these.
 _GRANTS: dict[Duty, str] = {
     "writer": """
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT EXECUTE ON FUNCTION {schema}.append, {schema}.append_many, {schema}.drained,
     {schema}.parked_lanes TO {role};
+DO $topics$
+BEGIN
+    IF cardinality({topics}) > 0 THEN
+        DELETE FROM {schema}.writer_topics WHERE role = {name};
+        INSERT INTO {schema}.writer_topics
+        SELECT DISTINCT {name}, * FROM unnest({topics}, {likened});
+    END IF;
+    IF EXISTS (SELECT FROM {schema}.writer_topics WHERE pattern <> '*') THEN
+        -- From now on nobody writes without a line, and all others keep what they may.
+        INSERT INTO {schema}.writer_topics
+        SELECT DISTINCT r.rolname, '*', '%'
+          FROM pg_proc AS p, aclexplode(p.proacl) AS acl, pg_roles AS r
+         WHERE p.pronamespace = to_regnamespace($name${schema}$name$)
+           AND p.proname IN ('append', 'append_many') AND acl.privilege_type = 'EXECUTE'
+           AND r.oid = acl.grantee AND acl.grantee <> p.proowner
+           AND NOT EXISTS (SELECT FROM {schema}.writer_topics AS w WHERE w.role = r.rolname);
+        IF NOT {schema}.restricts_topics() THEN
+            CREATE OR REPLACE FUNCTION {schema}.restricts_topics() RETURNS boolean
+            LANGUAGE sql IMMUTABLE AS 'SELECT true';
+        END IF;
+    ELSIF {schema}.restricts_topics() THEN
+        CREATE OR REPLACE FUNCTION {schema}.restricts_topics() RETURNS boolean
+        LANGUAGE sql IMMUTABLE AS 'SELECT false';
+    END IF;
+END
+$topics$;
 """,
     "relay": """
 GRANT USAGE ON SCHEMA {schema} TO {role};
@@ -35,6 +64,7 @@ GRANT SELECT ON {schema}.events, {schema}.migrations, {schema}.claims, {schema}.
 GRANT EXECUTE ON FUNCTION {schema}.renew_claim, {schema}.begin_claim TO {role};
 GRANT EXECUTE ON FUNCTION {schema}.confirm, {schema}.confirm_drained, {schema}.leaves,
     {schema}.write_to_leaf, {schema}.truncate_leaf TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.hold, {schema}.let_go, {schema}.holding TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.parked TO {role};
 GRANT SELECT, INSERT, DELETE ON {schema}.parked_commands TO {role};
 GRANT EXECUTE ON FUNCTION {schema}.settle_shards TO {role};
@@ -57,6 +87,23 @@ class Roles:
 
     writers: Sequence[str] = ()
     relays: Sequence[str] = ()
+    topics: Sequence[str] = ()
+    """
+    Names and patterns (`orders*`) of all topics that `writers` may write to. Without any, they may
+    write where they may already, and new ones everywhere; `*` lifts a restriction.
+    """
+
+    def __post_init__(self) -> None:
+        for each in self.topics:
+            if not _PATTERN.fullmatch(each):
+                msg = (
+                    f"{each!r} is no pattern of topics: letters, digits, `.`, `_` and `-`, with "
+                    "`*` for any text and `?` for one character"
+                )
+                raise BadSettings(msg)
+        if self.topics and not self.writers:
+            msg = "topics are those of writers: name the roles, too (--writer-role)"
+            raise BadSettings(msg)
 
     def grants(self, schema: str) -> str:
         """Return the SQL that grants each role what it needs; it can be repeated."""
@@ -66,13 +113,25 @@ class Roles:
         ]
         exactly = _OUTBOX.belongings().exactly
         return "".join(
-            fill(exactly(_GRANTS[duty]), schema, role=sql.Identifier(role).as_string())
+            fill(
+                exactly(_GRANTS[duty]),
+                schema,
+                role=sql.Identifier(role).as_string(),
+                name=literal(role),
+                topics=array(self.topics),
+                likened=array(map(_likened, self.topics)),
+            )
             for duty, roles in duties
             for role in roles
         )
 
 
 NOBODY = Roles()
+
+
+def _likened(pattern: str) -> str:
+    """Return a pattern as LIKE reads it, with `!` as its escape."""
+    return pattern.replace("_", "!_").replace("*", "%").replace("?", "_")
 
 
 def migrations() -> list[Migration]:
@@ -132,9 +191,9 @@ def limit_events(conn: Connection, schema: str, most_bytes: int) -> None:
     )
 
 
-def advice(duty: Duty, role: str, schema: str) -> str:
-    """Return the command that gives `role` what it lacks for its duty."""
-    command = f"dovecote init outbox --{duty}-role {shlex.quote(role)}{place(schema)}"
+def advice(duty: Duty, role: str, schema: str, more: str = "") -> str:
+    """Return the command that gives `role` what it lacks for its duty, with `more` options."""
+    command = f"dovecote init outbox --{duty}-role {shlex.quote(role)}{more}{place(schema)}"
     return f"run `{command}` as its owner"
 
 

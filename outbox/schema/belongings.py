@@ -153,6 +153,33 @@ CREATE TABLE {schema}.migrations (
 );
 """
 
+PATIENCE = "20s"
+"""How long an installation waits for a lock of others."""
+
+# Two installations at once take turns. The lock is on our own table, because any role can take an
+# advisory lock. A role that cannot change the table meets a better error later.
+TURN = """
+DO $turn$
+BEGIN
+    IF to_regclass($name${schema}.migrations$name$) IS NOT NULL
+            AND has_table_privilege($name${schema}.migrations$name$, 'UPDATE') THEN
+        LOCK TABLE {schema}.migrations IN SHARE ROW EXCLUSIVE MODE;
+    END IF;
+EXCEPTION WHEN lock_not_available THEN
+    RAISE lock_not_available USING MESSAGE =
+        'outbox: another session installs or upgrades this schema, or keeps its table locked: '
+        || coalesce((
+            SELECT string_agg(format('session %s of role %s (%s)', l.pid, a.usename,
+                                     a.application_name), ', ')
+              FROM pg_locks AS l LEFT JOIN pg_stat_activity AS a USING (pid)
+             WHERE l.granted AND l.relation = $name${schema}.migrations$name$::regclass
+               AND l.mode IN ('RowExclusiveLock', 'ShareUpdateExclusiveLock', 'ShareLock',
+                              'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')),
+            'it has just ended') || '; nothing was changed. Run it again when it has ended';
+END
+$turn$;
+"""
+
 # Runs before the steps after a given version. Applied to an older schema, those steps would leave
 # a gap for good, because only the newest version is recorded; and nobody would notice.
 BEHIND = """

@@ -7,17 +7,12 @@ from typing import Any, Literal
 
 from psycopg import Connection, errors, sql
 
-from outbox.errors import DovecoteError
+from outbox.errors import DovecoteError, NotFree
 from outbox.postgres import session
 from outbox.postgres.ours import cursor
-from outbox.schema import restored, slots
-from outbox.schema.belongings import showing
+from outbox.schema import holds, restored, slots
+from outbox.schema.belongings import PATIENCE, showing
 from outbox.schema.migrations import own_functions_only
-
-# Everyone that makes or drops slots takes this lock: `dovecote init outbox` and
-# `dovecote relay reshard`, and a relay that has left the log.
-LOCK = 0x646F7665636F7466
-
 
 # Identifies this database: a dump restored elsewhere brings places that belong to its origin.
 _HERE = sql.SQL(
@@ -177,9 +172,18 @@ def let_relays_read(conn: Connection, schema: str) -> None:
 def _in_turn(dsn: str, schema: str) -> Iterator[Connection]:
     """Yield a connection that holds the lock on slots; if a right is missing, name who has it."""
     with session.connect(dsn) as conn:
-        cursor(conn).execute("SELECT pg_advisory_lock(%s)", [LOCK])
         try:
+            cursor(conn).execute(f"SET lock_timeout = '{PATIENCE}'".encode())
+            if holds.has_functions(conn, schema):
+                holds.hold_soon(conn, schema, holds.CAPTURE)
             yield conn
+        except errors.LockNotAvailable as error:
+            said = error.diag.message_primary or str(error)
+            msg = (
+                f"{said}; locks in schema {schema!r} are held by {holds.lockers(conn, schema)}: "
+                "run it again when these have ended"
+            )
+            raise NotFree(msg) from error
         except errors.InsufficientPrivilege as error:
             said = error.diag.message_primary or str(error)
             advice = showing(schema) if session.hides_rows(error) else _who_may(conn, schema)

@@ -7,15 +7,15 @@ today; every installation and every upgrade applies all of them.
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from importlib.resources import files
 
 from psycopg import Connection, errors, sql
 
-from outbox.errors import BadSettings, NotAllowed, SchemaMissing, SchemaTooNew
+from outbox.errors import BadSettings, DovecoteError, NotAllowed, SchemaMissing, SchemaTooNew
 from outbox.postgres.ours import cursor
 from outbox.postgres.session import OWN_FUNCTIONS_ONLY
 from outbox.schema.belongings import (
@@ -25,13 +25,25 @@ from outbox.schema.belongings import (
     INSTALLED,
     LEDGER,
     NOTHING_FOR_PUBLIC,
+    PATIENCE,
+    TURN,
     Belongings,
     require_seen,
 )
+from outbox.schema.holds import lockers
 from outbox.schema.templates import fill, literal, require_name
 
-# One number for all our schemas in a database: two `dovecote init outbox` at once take turns.
-LOCK = 0x646F7665636F7465
+# How often to begin anew if somebody else has just installed the same.
+_TURNS = 2
+
+_MADE_MEANWHILE = (
+    errors.UniqueViolation,
+    errors.DuplicateSchema,
+    errors.DuplicateTable,
+    errors.DuplicateFunction,
+    errors.DuplicateObject,
+    errors.ObjectNotInPrerequisiteState,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +82,8 @@ class Migrations:
     """The command of `dovecote init` that installs it."""
     default: str
     """The schema to install into if none is named."""
+    shared: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The functions that are taken from other packages, by the package."""
 
     def advice(self, schema: str, *, installed: int = 0) -> str:
         """Return what to do if the steps, or those after version `installed`, are missing."""
@@ -84,35 +98,25 @@ class Migrations:
 
     def steps(self) -> list[Migration]:
         """Return every step this version of Dovecote knows, in order."""
-        after = self._texts("after")
+        after = _texts(self.package, "after")
         steps = []
-        for name, text in self._texts().items():
+        for name, text in _texts(self.package).items():
             number, _, said = name.partition("_")
             steps.append(Migration(int(number), said, text, after.get(name, "")))
         return sorted(steps, key=lambda step: step.version)
 
     def functions(self) -> dict[str, str]:
         """Return the text of each function by its name; a function follows those that it calls."""
-        texts = self._texts("functions")
+        texts = _texts(self.package, "functions")
+        for package, names in self.shared.items():
+            others = _texts(package, "functions")
+            texts |= {name: others[name] for name in names}
         calls = {
             # Sorted, so that the order is the same in every process.
             name: sorted(texts.keys() & set(re.findall(r"\{schema\}\.(\w+)\(", text)) - {name})
             for name, text in sorted(texts.items())
         }
         return {name: texts[name] for name in TopologicalSorter(calls).static_order()}
-
-    def _texts(self, folder: str = "") -> dict[str, str]:
-        """Return the scripts in a folder of `sql`, or in `sql` itself, by their names."""
-        place = files(self.package) / "sql"
-        if folder:
-            place /= folder
-        if not place.is_dir():
-            return {}
-        return {
-            file.name.removesuffix(".sql"): file.read_text(encoding="utf-8")
-            for file in place.iterdir()
-            if file.name.endswith(".sql")
-        }
 
     def pieces(self, schema: str) -> list[tuple[int | None, str]]:
         """
@@ -174,9 +178,27 @@ class Migrations:
             SchemaTooNew: the database was upgraded by a newer Dovecote.
         """
         require_name(schema)
-        with conn.transaction(), own_functions_only(conn):
-            cursor(conn).execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+        for _ in range(_TURNS):
+            try:
+                return self._install(conn, schema, grants)
+            except _MADE_MEANWHILE:
+                # Somebody else has installed it, and we have waited for that.
+                continue
+            except errors.LockNotAvailable as error:
+                said = str(error.diag.message_primary)
+                if said.startswith("outbox: "):
+                    raise
+                msg = (
+                    f"{said}; nothing was changed. Locks in schema {schema!r} are held by "
+                    f"{lockers(conn, schema)}: run it again when these have ended"
+                )
+                raise DovecoteError(msg) from error
+        return self._install(conn, schema, grants)
+
+    def _install(self, conn: Connection, schema: str, grants: str) -> list[Migration]:
+        with conn.transaction(), own_functions_only(conn), waiting_shortly(conn):
             require_seen(conn, schema, self.belongings().tables)
+            cursor(conn).execute(self.belongings().fill(TURN, schema).encode())
             installed = self.version(conn, schema)
             self._refuse_newer(installed, schema)
             if not installed:
@@ -263,6 +285,37 @@ class Migrations:
                 "upgrade the dovecote package"
             )
             raise SchemaTooNew(msg)
+
+
+def _texts(package: str, folder: str = "") -> dict[str, str]:
+    """Return the scripts in a folder of a package's `sql`, or in `sql` itself, by their names."""
+    place = files(package) / "sql"
+    if folder:
+        place /= folder
+    if not place.is_dir():
+        return {}
+    return {
+        file.name.removesuffix(".sql"): file.read_text(encoding="utf-8")
+        for file in place.iterdir()
+        if file.name.endswith(".sql")
+    }
+
+
+@contextmanager
+def waiting_shortly(conn: Connection) -> Iterator[None]:
+    """
+    Within a transaction, wait for locks of others for a while only; the error names who has them.
+    """
+    cursor(conn).execute(
+        "SELECT pg_catalog.set_config('dovecote.lock_timeout',"
+        " pg_catalog.current_setting('lock_timeout'), true),"
+        " pg_catalog.set_config('lock_timeout', CASE pg_catalog.current_setting('lock_timeout')"
+        f" WHEN '0' THEN '{PATIENCE}' ELSE pg_catalog.current_setting('lock_timeout') END, true)"
+    )
+    yield
+    cursor(conn).execute(
+        "SELECT set_config('lock_timeout', current_setting('dovecote.lock_timeout'), true)"
+    )
 
 
 @contextmanager

@@ -11,15 +11,27 @@ from typing import NamedTuple
 
 from outbox import schema as outbox_schema
 from outbox.errors import BadSettings
-from outbox.schema import capture
+from outbox.schema.belongings import PATIENCE, TURN
+from outbox.schema.holds import CAPTURE
 from outbox.schema.templates import array, literal, quoted
 
 _INSTALL = """
 DECLARE
     installed int;
+    before CONSTANT text := current_setting('lock_timeout');
 BEGIN
-    -- Two at once take turns.
-    PERFORM pg_advisory_xact_lock({lock});
+    IF before = '0' THEN
+        PERFORM set_config('lock_timeout', {patience}, true);
+    END IF;
+    -- Two at once take turns: the second one waits here for a schema that the first one makes.
+    IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = {name}) THEN
+        BEGIN
+            CREATE SCHEMA IF NOT EXISTS {schema};
+        EXCEPTION WHEN unique_violation THEN
+            NULL;
+        END;
+    END IF;
+    EXECUTE {taking};
     IF to_regclass($name${schema}.migrations$name$) IS NOT NULL THEN
         EXECUTE $ask${installed}$ask$ INTO installed;
     END IF;
@@ -28,6 +40,7 @@ BEGIN
 {steps}
     END IF;
 {grants}
+    PERFORM set_config('lock_timeout', before, true);
 END
 """
 
@@ -46,9 +59,21 @@ DECLARE
     other regclass;
     counts boolean;
     others text;
+    is_free boolean;
+    before CONSTANT text := current_setting('lock_timeout');
 BEGIN
-    -- Who goes over to the write-ahead log, or back, takes turns.
-    PERFORM pg_advisory_xact_lock({lock});
+    IF before = '0' THEN
+        PERFORM set_config('lock_timeout', {patience}, true);
+    END IF;
+    -- Everyone that changes the capture takes turns. An older schema has none.
+    IF to_regprocedure($name${schema}.hold(text)$name$) IS NOT NULL THEN
+        EXECUTE $ask$SELECT {schema}.hold({turn})$ask$ INTO is_free;
+        IF NOT is_free THEN
+            RAISE lock_not_available USING MESSAGE =
+                $say$outbox: another session changes the capture of {schema}$say$
+                || '; nothing was dropped. Run it again when that has ended';
+        END IF;
+    END IF;
     IF to_regclass($name${schema}.migrations$name$) IS NOT NULL THEN
         EXECUTE $ask${installed}$ask$ INTO installed;
         EXECUTE $ask${emptied}$ask$ INTO is_empty;
@@ -108,7 +133,18 @@ BEGIN
         EXECUTE 'DROP PUBLICATION ' || quote_ident(publication);
     END IF;
 {drop}
-EXCEPTION WHEN dependent_objects_still_exist THEN
+    PERFORM set_config('lock_timeout', before, true);
+EXCEPTION WHEN lock_not_available THEN
+    GET STACKED DIAGNOSTICS others = MESSAGE_TEXT;
+    RAISE lock_not_available USING MESSAGE = others, HINT =
+        'nothing was dropped; locks in the schema are held by ' || coalesce((
+            SELECT string_agg(DISTINCT format('session %s of role %s (%s)', l.pid, a.usename,
+                                              a.application_name), ', ')
+              FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation
+              LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
+             WHERE l.granted AND l.pid <> pg_backend_pid() AND c.relnamespace = here),
+            'sessions that have ended');
+WHEN dependent_objects_still_exist THEN
     GET STACKED DIAGNOSTICS others = PG_EXCEPTION_DETAIL;
     RAISE dependent_objects_still_exist USING
         MESSAGE = $say$outbox: others have made objects that need {schema}; nothing was $say$
@@ -158,7 +194,8 @@ def install(
     filled = outbox_schema.belongings().fill(
         _INSTALL,
         schema,
-        lock=str(outbox_schema.LOCK),
+        patience=literal(PATIENCE),
+        taking=quoted(outbox_schema.belongings().fill(TURN, schema), "dovecote_turn"),
         version=str(version),
         steps="\n".join(steps if newest else [*steps, *granting]),
         grants="\n".join(granting if newest else []),
@@ -186,7 +223,8 @@ def uninstall(
     filled = outbox_schema.belongings().fill(
         _UNINSTALL,
         schema,
-        lock=str(capture.LOCK),
+        turn=literal(CAPTURE),
+        patience=literal(PATIENCE),
         place=outbox_schema.place(schema),
         empty=outbox_schema.emptied(schema),
         ledger=literal(tool.table),

@@ -13,6 +13,8 @@ from outbox.writing import statements, tracing
 # The function does not exist; the schema does not exist.
 _NOT_INSTALLED = frozenset({"42883", "3F000"})
 _INSUFFICIENT_PRIVILEGE = "42501"
+# In the message of `require_topics`, of the schema.
+_RESTRICTED = "may not write to topic"
 
 
 class Append(NamedTuple):
@@ -51,7 +53,8 @@ class Append(NamedTuple):
             )
         if sqlstate == _INSUFFICIENT_PRIVILEGE:
             said = str(error).partition("\n")[0].rpartition(": ")[2]
-            advice = outbox_schema.advice("writer", str(role or "ROLE"), self.schema)
+            more = " --topics …" if _RESTRICTED in said else ""
+            advice = outbox_schema.advice("writer", str(role or "ROLE"), self.schema, more)
             if hides_rows(error):
                 advice = showing(self.schema)
             return NotAllowed(f"{said}; {advice}")

@@ -108,6 +108,8 @@ class World:
             (self._isolation, Pace(16_000_000, 60)),
             dict.fromkeys,
             clock=map(float, count(1, 10)).__next__,
+            # In some worlds there are too many keys to remember.
+            most_held=self.seed % 3,
         )
 
     def _work(self, parking: Parking) -> None:

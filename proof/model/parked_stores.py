@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, Never
 from uuid import UUID
 
 from relay.errors import Unpublishable
 from relay.kafka.publisher import More, Ready, at_once, no_more
-from relay.postgres.parked import ASIDE, Command, Due, Known
+from relay.postgres.parked import ASIDE, Command, Dropped, Due, Known
+from relay.rules.held import Lane, lane_of
 from relay.rules.parking import EventMark, EventToPark, Reason, Scope
 from relay.rules.places.progress import Cursor, Origin, Progress, at
 from relay.rules.places.snapshot import Snapshot
@@ -265,7 +266,6 @@ class Postgres:
         if bug is not Bug.PASSES_UNREAD and any(passed < number < ASIDE for number in world.kept):
             world.step(set_aside)
         kept = world.kept
-        held = {key_of(k.parked.row) for n, k in kept.items() if k.parked.holds and n <= passed}
         marks = {
             identity(each.parked.row): EventMark(each.parked.reason, number)
             for number, each in kept.items()
@@ -273,10 +273,24 @@ class Postgres:
         }
         return Known(
             len(kept),
-            set() if bug is Bug.FORGETS_HOLDS else held,
             {} if bug is Bug.FORGETS_MARKS else marks,
             {},
         )
+
+    def lanes(self) -> Iterator[Lane]:
+        if self.world.bug is not Bug.FORGETS_HOLDS:
+            yield from self._held()
+
+    def held_topics(self) -> list[str]:
+        return sorted({topic for topic, _ in self._held()})
+
+    def held_among(self, lanes: Sequence[Lane]) -> list[int]:
+        held = self._held()
+        return [place for place, lane in enumerate(lanes) if lane in held]
+
+    def _held(self) -> set[Lane]:
+        kept = self.world.kept.items()
+        return {lane_of(key_of(k.parked.row)) for n, k in kept if k.parked.holds and n < ASIDE}
 
     def park(self, events: Sequence[EventToPark], first: int) -> str:
         def one(each: EventToPark, number: int) -> Callable[[], None]:
@@ -293,8 +307,8 @@ class Postgres:
             self.world.step(one(each, number), bug=Bug.PROGRESS_FIRST)
         return "0/0"
 
-    def requeue(self, topics: Sequence[str]) -> int | None:
-        raise AssertionError(topics)  # none is ever missing
+    def requeue(self, topics: Sequence[str], after: int) -> Never:
+        raise AssertionError(topics, after)  # none is ever missing
 
     def commands(self, *, of_aside: bool) -> list[Command]:
         commands = [asked.command for asked in self.world.commands.values()]
@@ -316,21 +330,25 @@ class Postgres:
 
         self.world.step(deleted)
 
-    def drop(self, command: Command) -> int:
+    def drop(self, command: Command) -> Dropped:
+        """Drop one event at a time, and the command with the last one."""
         world, (_, up_to, meant) = self.world, self.world.commands[command.number]
         numbers = world.matching(command)
         seen = [number for number in numbers if world.kept[number].ticket <= up_to]
 
+        some = (numbers if world.bug is Bug.DROPS_UNSEEN else seen)[:1]
+
         def dropped() -> None:
-            for number in numbers if world.bug is Bug.DROPS_UNSEEN else seen:
+            for number in some:
                 position = world.kept.pop(number).place
                 world.dropped.add(position)
                 if position not in meant:
                     world.dropped_unseen.add(position)
-            world.done(command.number)
+            if not some:
+                world.done(command.number)
 
         world.step(dropped)
-        return len(seen)
+        return Dropped(len(some), is_done=not some)
 
     def refused_again(self, command: Command, number: int, reason: Reason) -> None:
         def counted() -> None:

@@ -17,6 +17,7 @@ from psycopg import sql
 from outbox import schema as outbox_schema
 from outbox.errors import DovecoteError, NotAllowed, first_line
 from outbox.kafka import kafka_logger
+from outbox.schema import holds
 from outbox.schema.belongings import OURS
 from outbox.secrets import fresh_all
 from relay.errors import Outage, Refused, RelayError
@@ -25,22 +26,26 @@ from relay.operating import clocks
 from relay.postgres.capture.catalog import look, orphans, prepared, running
 from relay.postgres.capture.lag import lag_of
 from relay.postgres.capture.table import TableCapture
+from relay.postgres.census import census
 from relay.postgres.claims import Claim
 from relay.postgres.connect import connect, lacks_replication
-from relay.postgres.desk import Desk
-from relay.postgres.lease import active, lock_key
+from relay.postgres.lease import active, role_of
 from relay.postgres.shard_count import require_noted
 from relay.postgres.timeline import shared
+from relay.rules.crowding import Limits
 from relay.rules.diagnosis import (
     Broker,
     Finding,
     Server,
+    Wait,
     Wanted,
     of_both,
     of_broker,
     of_message,
     of_orphans,
     of_server,
+    of_turn,
+    of_waits,
 )
 from relay.rules.places.fit import cluster_refusal
 from relay.rules.places.progress import Origin, Progress
@@ -53,6 +58,20 @@ _AGAIN = 10.0
 
 _client_log = kafka_logger("dovecote.relay.kafka")
 
+# Our own sessions, and all others that wait for a lock on a table of the schema.
+_WAITS = """
+SELECT w.pid, coalesce(a.application_name, ''), b.pid, b.usename::text, b.application_name
+  FROM (SELECT DISTINCT l.pid FROM pg_locks AS l WHERE NOT l.granted) AS w
+  JOIN pg_stat_activity AS a ON a.pid = w.pid AND a.datname = current_database()
+ CROSS JOIN LATERAL unnest(pg_blocking_pids(w.pid)) AS blocking (pid)
+  JOIN pg_stat_activity AS b ON b.pid = blocking.pid
+ WHERE a.application_name LIKE 'dovecote%%'
+    OR EXISTS (SELECT FROM pg_locks AS o JOIN pg_class AS c ON c.oid = o.relation
+                      JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                WHERE o.pid = w.pid AND n.nspname = %s)
+ ORDER BY 1, 3 LIMIT 20
+"""
+
 # The rights without which a relay does not start, and those that it needs only to make room and to
 # answer producers.
 _TO_PUBLISH = (
@@ -60,7 +79,7 @@ _TO_PUBLISH = (
     *((name, "EXECUTE") for name in ("renew_claim", "begin_claim")),
     *(("parked", kind) for kind in ("SELECT", "INSERT", "UPDATE", "DELETE")),
     *(("parked_commands", kind) for kind in ("SELECT", "INSERT", "DELETE")),
-    ("settle_shards", "EXECUTE"),
+    *((name, "EXECUTE") for name in ("settle_shards", "hold", "let_go", "holding")),
 )
 _TO_MAKE_ROOM = tuple(
     (name, "EXECUTE")
@@ -91,6 +110,20 @@ def examine(
         yield replace(found, what=about(found.what), resolve=about(found.resolve))
     if shard is None or shard.number == 0:
         yield from of_orphans(_orphans(settings))
+        yield from _of_locks(settings)
+
+
+def _of_locks(settings: RelaySettings) -> Iterator[Finding]:
+    """Yield who holds up whom in the outbox's schema."""
+    schema = settings.schema_name
+    try:
+        with connect(settings.dsn, purpose="doctor") as conn:
+            rows = conn.execute(_WAITS, [schema]).fetchall()
+            holder = holds.held_by(conn, schema, holds.CAPTURE)
+    except (psycopg.Error, DovecoteError):
+        return  # already reported for the outbox itself
+    yield from of_waits([Wait(*row) for row in rows])
+    yield from of_turn(holder)
 
 
 def _orphans(settings: RelaySettings) -> list[str]:
@@ -112,6 +145,7 @@ def _examine(settings: RelaySettings, shard: Shard | None, timeout: float) -> It
         transaction_timeout_ms=int(settings.transaction_timeout.total_seconds() * 1000),
         budget=Budget(settings.wal.warn_bytes, settings.wal.stop_bytes),
         stall_after=settings.stall_after.total_seconds(),
+        limits=Limits(settings.park_most, settings.park_most_of_key),
     )
     broker: Broker | None = None
     try:
@@ -121,7 +155,7 @@ def _examine(settings: RelaySettings, shard: Shard | None, timeout: float) -> It
     else:
         yield from of_broker(broker, wanted)
     try:
-        server = _server(settings, shard, broker)
+        server = _server(settings, shard, broker, wanted)
     except psycopg.Error as error:
         yield Finding("fail", f"Postgres: {first_line(error)}", "is `dsn` right?")
         return
@@ -178,7 +212,9 @@ def _longest_transaction(settings: RelaySettings, timeout: float) -> int | None:
         return None
 
 
-def _server(settings: RelaySettings, shard: Shard | None, broker: Broker | None) -> Server:
+def _server(
+    settings: RelaySettings, shard: Shard | None, broker: Broker | None, wanted: Wanted
+) -> Server:
     schema, progress = settings.schema_name, broker.progress if broker else None
     with connect(settings.dsn, purpose="doctor") as conn:
         _require_rights(conn, schema)
@@ -209,7 +245,7 @@ def _server(settings: RelaySettings, shard: Shard | None, broker: Broker | None)
             other_slots=found.others,
             retained=found.retained,
             leaving_open=len(running(conn)) + len(prepared(conn)),
-            active=active(conn, lock_key(schema, settings.name)),
+            active=active(conn, role_of(schema, settings.name)),
             claimed=_is_claimed(conn, schema, settings.name),
             put_back=_put_back(settings, claim, origin, progress),
             other_cluster=cluster_refusal(claim.read(origin), settings.name, broker.cluster)
@@ -218,7 +254,7 @@ def _server(settings: RelaySettings, shard: Shard | None, broker: Broker | None)
             gone=_gone(conn, settings, shard),
             has_fsync=found.has_fsync,
             standbys=found.standbys,
-            parked=Desk(conn, schema, settings.name).count(),
+            parked=census(conn, schema, settings.name, wanted.limits),
             lag=lag_of(conn, schema, shard, progress.cursor if progress else None),
         )
 
@@ -251,7 +287,7 @@ def _gone(
     ours = {each.name for each in divided(shard.outbox, shard.of)} if shard else {settings.name}
     query = sql.SQL("SELECT name FROM {}.relays ORDER BY name").format(sql.Identifier(schema))
     names = [row[0] for row in conn.execute(query).fetchall() if row[0] not in ours]
-    return tuple(name for name in names if active(conn, lock_key(schema, name)) is None)
+    return tuple(name for name in names if active(conn, role_of(schema, name)) is None)
 
 
 def _shared(settings: RelaySettings, progress: Progress | None, origin: Origin) -> int | None:

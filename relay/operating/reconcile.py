@@ -31,7 +31,7 @@ from relay.postgres.capture.switching import SwitchingCapture
 from relay.postgres.capture.wal import Timing
 from relay.postgres.claims import Claim, Term
 from relay.postgres.connect import connect, explained
-from relay.postgres.lease import Lease, lock_key, try_lock
+from relay.postgres.lease import Lease, role_of, try_lock
 from relay.postgres.shard_count import settle
 from relay.postgres.timeline import shared
 from relay.relay import Relay
@@ -117,7 +117,7 @@ def reconcile(settings: RelaySettings, accepted: Accepted) -> Iterator[Reconcile
 def _keep_out(conn: psycopg.Connection, settings: RelaySettings) -> None:
     """Take the active role for the rest of the session."""
     deadline = time.monotonic() + _PATIENCE
-    while not try_lock(conn, lock_key(settings.schema_name, settings.name)):
+    while not try_lock(conn, role_of(settings.schema_name, settings.name)):
         if time.monotonic() > deadline:
             msg = (
                 f"a relay publishes {settings.name!r}: end it, then run `{RECONCILE}` again; "

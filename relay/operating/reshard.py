@@ -21,6 +21,7 @@ import psycopg
 
 from outbox import schema as outbox_schema
 from outbox.schema import capture as outbox_capture
+from outbox.schema import holds
 from relay.errors import LeaseLost, Refused
 from relay.health import Health, Trouble
 from relay.kafka.progress_topic import ProgressTopic, fence_key
@@ -35,7 +36,7 @@ from relay.postgres.capture.wal import Timing
 from relay.postgres.claims import Claim
 from relay.postgres.connect import connect, explained, follow_indexes
 from relay.postgres.desk import Desk
-from relay.postgres.lease import Lease, lock_key, try_lock
+from relay.postgres.lease import Lease, role_of, try_lock
 from relay.postgres.shard_count import RESHARD, change, in_force, settling
 from relay.publishing import make_publisher
 from relay.relay import Relay
@@ -65,6 +66,7 @@ def reshard(settings: RelaySettings) -> bool:
     Raises:
         Refused: a relay is active, or the outbox is on its way out of the write-ahead log.
         Outage: a server is away; nothing is lost, and nothing is changed yet.
+        NotFree: another command changes the capture or the number of shards.
     """
     schema, name = settings.schema_name, settings.name
     after = divided(name, settings.shards)
@@ -75,7 +77,7 @@ def reshard(settings: RelaySettings) -> bool:
         outbox_schema.require(conn, schema)
         follow_indexes(conn)
         # Until the end of the session, so that the capture does not change.
-        conn.execute("SELECT pg_advisory_lock(%s)", [outbox_capture.LOCK])
+        holds.hold_soon(conn, schema, holds.CAPTURE)
         state = _settled_state(conn, schema)
         found = in_force(conn, schema, name)
         # In the log, an outbox begins with one slot, for one piece.
@@ -116,7 +118,7 @@ def _keep_out(
     # The session of a relay that has just ended may take a moment to disappear.
     deadline = time.monotonic() + _PATIENCE
     for name in dict.fromkeys(shard.name for shard in shards):
-        while not try_lock(conn, lock_key(schema, name)):
+        while not try_lock(conn, role_of(schema, name)):
             if time.monotonic() < deadline:
                 time.sleep(0.1)
                 continue

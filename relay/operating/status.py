@@ -7,7 +7,7 @@ from relay.kafka.progress_topic import ProgressTopic
 from relay.postgres.capture.lag import lag_of
 from relay.postgres.connect import connect, explained
 from relay.postgres.desk import Desk
-from relay.postgres.lease import active, lock_key
+from relay.postgres.lease import active, role_of
 from relay.postgres.shard_count import require_noted
 from relay.rules.places.progress import Cursor, LogPosition
 from relay.rules.sharding import Shard
@@ -58,7 +58,7 @@ def status(
         outbox_schema.require(conn, schema)
         require_noted(conn, schema, whole)
         parked = Desk(conn, schema, settings.name).count()
-        holder = active(conn, lock_key(schema, settings.name))
+        holder = active(conn, role_of(schema, settings.name))
         lag = lag_of(conn, schema, shard, place)
     since = str(place if isinstance(place, LogPosition) else place.since)
     rows = None if isinstance(place, LogPosition) else lag.rows

@@ -12,10 +12,13 @@ from psycopg.rows import class_row
 
 from outbox import schema as outbox_schema
 from outbox.errors import DovecoteError
+from outbox.schema import holds
+from relay.postgres.census import census
 from relay.postgres.connect import connect, explained
-from relay.postgres.lease import active, lock_key
-from relay.postgres.parked import MATCHES, asking_lock
+from relay.postgres.lease import active, role_of
+from relay.postgres.parked import MATCHES, asking
 from relay.postgres.shard_count import require_noted
+from relay.rules.crowding import NO_LIMITS, Census, Limits
 from relay.rules.parking import BEHIND
 from relay.rules.sharding import Shard
 from relay.settings import RelaySettings
@@ -93,7 +96,16 @@ class Asked:
 class Desk:
     """The parked events of one outbox name, over a connection of its own."""
 
-    def __init__(self, conn: psycopg.Connection[Any], schema: str, name: str) -> None:
+    def __init__(
+        self,
+        conn: psycopg.Connection[Any],
+        schema: str,
+        name: str,
+        *,
+        limits: Limits = NO_LIMITS,
+    ) -> None:
+        """`limits`: beyond them, topics and keys have too many parked events."""
+        self.limits = limits
         self._conn, self._schema, self._name = conn, schema, name
         self._parked = sql.Identifier(schema, "parked")
         self._commands = sql.Identifier(schema, "parked_commands")
@@ -102,9 +114,13 @@ class Desk:
         """Return how many events are parked."""
         return int(self._one("SELECT count(*) FROM {parked} WHERE name = %(name)s"))
 
+    def counted(self) -> Census:
+        """Return how many events are parked, and where too many are."""
+        return census(self._conn, self._schema, self._name, self.limits)
+
     def has_relay(self) -> bool:
         """Return whether a relay is active that carries out commands."""
-        return active(self._conn, lock_key(self._schema, self._name)) is not None
+        return active(self._conn, role_of(self._schema, self._name)) is not None
 
     def elsewhere(self) -> Mapping[str, int]:
         """Return how many events are parked under other names."""
@@ -143,7 +159,8 @@ class Desk:
         """
         with self._conn.transaction():
             # Commands must become visible in the order of their numbers.
-            self._conn.execute("SELECT pg_advisory_xact_lock(%s)", [asking_lock(self._name)])
+            turn = asking(self._name)
+            holds.hold_soon(self._conn, self._schema, turn)
             commands = self._conn.execute(
                 self._filled(
                     "INSERT INTO {commands} (name, action, topic, key, ticket, up_to)"
@@ -168,6 +185,8 @@ class Desk:
                 " AND p.ticket <= c.up_to",
                 numbers=numbers,
             )
+            # Others have to wait for the end of this transaction all the same.
+            holds.let_go(self._conn, self._schema, turn)
         return Asked(numbers, tickets or [])
 
     def are_done(self, asked: Asked) -> bool:
@@ -236,7 +255,8 @@ def desk(settings: RelaySettings) -> Iterator[Desk]:
         outbox_schema.require(conn, schema)
         require_noted(conn, schema, Shard(settings.name, of=settings.shards))
         (shard,) = settings.own_shards()
-        yield Desk(conn, schema, shard.name)
+        limits = Limits(settings.park_most, settings.park_most_of_key)
+        yield Desk(conn, schema, shard.name, limits=limits)
 
 
 def require_known(which: Which, found: Sequence[ParkedEvent]) -> None:

@@ -1,11 +1,14 @@
 """
-The active role: one relay per outbox, held by a Postgres advisory lock that ends with its session.
+The active role: one relay per outbox, held by a session in Postgres, and free when that ends.
+
+Any role may take an advisory lock, so the role is none: the functions `hold` and `holding` of the
+schema say which session has it, and only relays may call them.
 
 The server ends the session when it hears nothing for `idle_session_timeout`. So a relay that is
 stopped, cut off or gone gives the role away, whatever its TCP connection looks like. The timeout
 runs while the server waits for a message or for the rest of one, but not between the messages of
 one request. Therefore each request of this session is a single message, with its parameters
-written out. The lock alone fences nothing, because the old relay may still be publishing. The
+written out. The role alone fences nothing, because the old relay may still be publishing. The
 transactional.id does.
 """
 
@@ -14,12 +17,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from hashlib import blake2b
-from typing import Any
+from typing import Any, LiteralString, NamedTuple
 
 import psycopg
+from psycopg import errors, sql
 
+from outbox import schema as outbox_schema
 from outbox.errors import first_line
+from outbox.schema import holds
 from relay.errors import LeaseLost, Refused
 from relay.postgres.connect import connect, follow_indexes, instance_of, require_one
 from relay.rules.places.instance import Instance
@@ -27,23 +32,32 @@ from relay.rules.places.instance import Instance
 _log = logging.getLogger("dovecote.relay")
 
 
-def lock_key(schema: str, name: str) -> int:
-    """Return the advisory lock's number: the same in every process, signed 64 bits."""
-    digest = blake2b(f"dovecote relay {schema} {name}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, signed=True)
+# The most standbys of one role that say that they could take it over.
+_MOST_CANDIDATES = 16
 
 
-def candidate_key(schema: str, name: str) -> int:
-    """Return the number of the lock shared by the standbys that could take a role over."""
-    digest = blake2b(f"dovecote candidate {schema} {name}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, signed=True)
+class Hold(NamedTuple):
+    """A thing that one session at a time may hold, or each of several one of."""
+
+    schema: str
+    names: tuple[str, ...]
+
+
+def role_of(schema: str, name: str) -> Hold:
+    """Return the active role of an outbox name."""
+    return Hold(schema, (f"relay {name}",))
+
+
+def candidates_of(schema: str, name: str) -> Hold:
+    """Return the places of the standbys that could take a role over."""
+    return Hold(schema, tuple(f"candidate {n} {name}" for n in range(_MOST_CANDIDATES)))
 
 
 class Lease:
     """The active role while this process has it; `lost` is set when it no longer does."""
 
     def __init__(self, conn: psycopg.Connection, timeout: float, number: int = 0) -> None:
-        """Keep a role: the one whose key has this `number` among those asked for."""
+        """Keep a role: the one that has this `number` among those asked for."""
         self.number = number
         self.conn, self.lost = conn, threading.Event()
         self._timeout = timeout
@@ -135,8 +149,8 @@ def _asked() -> Iterator[None]:
 
 
 @contextmanager
-def try_acquire(dsn: str, keys: Sequence[int], timeout: float) -> Iterator[Lease | None]:
-    """Yield a lease of the first key that no other relay has, or None; release it afterwards."""
+def try_acquire(dsn: str, keys: Sequence[Hold], timeout: float) -> Iterator[Lease | None]:
+    """Yield a lease of the first role that no other relay has, or None; release it afterwards."""
     with connect(dsn, purpose="lease") as conn:
         # Parse, Bind and Execute would be three messages: a process stopped or cut off after the
         # first one would keep the role for good.
@@ -158,23 +172,41 @@ def try_acquire(dsn: str, keys: Sequence[int], timeout: float) -> Iterator[Lease
         yield None if number is None else Lease(conn, timeout, number)
 
 
-def try_lock(conn: psycopg.Connection[Any], key: int) -> bool:
-    """Take an advisory lock for the rest of the session, unless another session has it."""
-    row = conn.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone()
-    return bool(row and row[0])
+def try_lock(conn: psycopg.Connection[Any], wanted: Hold) -> bool:
+    """
+    Hold one of these for the rest of the session, unless other sessions have all of them.
+
+    Raises:
+        SchemaMissing: the outbox is missing, or older than this relay.
+    """
+    try:
+        return any(holds.hold(conn, wanted.schema, name) for name in wanted.names)
+    except _OLDER:
+        outbox_schema.require(conn, wanted.schema)
+        raise
 
 
-def active(conn: psycopg.Connection, key: int) -> str | None:
-    """Return where the relay whose session holds the lock `key` runs, None if there is none."""
-    high, low = (key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF
-    row = conn.execute(
-        # Not everybody may see the addresses of other roles' sessions.
+def active(conn: psycopg.Connection[Any], held: Hold) -> str | None:
+    """
+    Return where a process runs whose session holds one of these, None if there is none.
+
+    Raises:
+        SchemaMissing: the outbox is missing, or older than this relay.
+    """
+    # Not everybody may see the addresses of other roles' sessions.
+    query: LiteralString = (
         "SELECT CASE WHEN a.backend_start IS NULL THEN 'an address hidden from this role'"
-        " ELSE coalesce(host(client_addr), 'local') END, a.pid FROM pg_locks l"
-        " LEFT JOIN pg_stat_activity a USING (pid)"
-        " WHERE locktype = 'advisory' AND granted AND classid = %s::oid AND objid = %s::oid"
-        " AND objsubid = 1 AND database = (SELECT oid FROM pg_database"
-        " WHERE datname = current_database())",
-        [str(high), str(low)],
-    ).fetchone()
+        " ELSE coalesce(host(client_addr), 'local') END, h.pid FROM {}() AS h"
+        " LEFT JOIN pg_stat_activity AS a USING (pid) WHERE h.what = ANY (%s) LIMIT 1"
+    )
+    asked = sql.SQL(query).format(sql.Identifier(held.schema, "holding"))
+    try:
+        row = conn.execute(asked, [list(held.names)]).fetchone()
+    except _OLDER:
+        outbox_schema.require(conn, held.schema)
+        raise
     return None if row is None else f"{row[0]} (session {row[1]})"
+
+
+# An outbox that was never installed, or one without these functions.
+_OLDER = (errors.UndefinedFunction, errors.InvalidSchemaName)

@@ -6,15 +6,16 @@ no longer park anything.
 """
 
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
 
+from outbox.schema import holds
 from relay.decoding.headers import format_time
 from relay.postgres.capture.window import ANY_SIZE, SPARED
 from relay.postgres.server_log import end_of_log
+from relay.rules.held import Lane
 from relay.rules.parking import OF_TOPIC, EventMark, EventToPark, Reason
 from relay.rules.places.lsn import format_lsn, log_number, log_place, parse_lsn
 from relay.rules.row import ID, POSITION, Identity, Key, Row, is_left, size_of
@@ -24,6 +25,13 @@ _MOST_COMMANDS = 100
 # The most that one statement parks: it is soon done, and fits into the buffers of a socket.
 _MOST_EVENTS = 100
 _MOST_BYTES = 100_000
+
+# The most keys, topics or events that one statement looks at: it is soon done, and the server
+# hears from us in between.
+_MOST_KEYS, _MOST_TOPICS, _MOST_ROWS = 5_000, 1_000, 10_000
+
+COUNTED = 100_000
+"""The most parked events that are counted when a relay begins."""
 
 ASIDE = 1 << 40
 """Numbers from here on belong to events that will be read again."""
@@ -38,6 +46,7 @@ Whether a command `c` is about a parked event `p`.
 It is no longer about an event that this or a later command found refused: for such an event, the
 position in progress says nothing.
 """
+_HELD = sql.SQL("name = %(name)s AND holds")
 _PLACE = sql.SQL("p.position, p.lsn::text")
 _ROW = sql.SQL(
     "{place}, p.id::text,"
@@ -80,11 +89,26 @@ class Due(NamedTuple):
     row: Row
 
 
+class Welcome(NamedTuple):
+    """Commands that the relay gave itself."""
+
+    commands: int
+    more_after: int | None
+    """More events may be parked after this number; None: none are."""
+
+
+class Dropped(NamedTuple):
+    """Deleted events, and whether these were all."""
+
+    events: int
+    is_done: bool
+
+
 class Known(NamedTuple):
     """The parked events when a relay begins."""
 
     events: int
-    held: set[Key]
+    """Counted up to `COUNTED`."""
     marks: dict[Identity, EventMark]
     """The marks of events that will be read again."""
     waited: dict[str, tuple[Reason, float]]
@@ -98,7 +122,7 @@ class ParkedStore:
         self, conn: psycopg.Connection[Any], schema: str, name: str, *, largest: int = ANY_SIZE
     ) -> None:
         """Use the session that has the role; read no value larger than `largest`."""
-        self._conn, self._name = conn, name
+        self._conn, self._schema, self._name = conn, schema, name
         self._parked = sql.Identifier(schema, "parked")
         self._commands = sql.Identifier(schema, "parked_commands")
         self._events = sql.Identifier(schema, "events")
@@ -150,33 +174,94 @@ class ParkedStore:
             passed=passed,
             aside=ASIDE,
         )
-        ((count,),) = self._execute("SELECT count(*) FROM {parked} WHERE name = %(name)s")
-        held = self._execute(
-            "SELECT DISTINCT topic, key FROM {parked}"
-            " WHERE name = %(name)s AND holds AND number <= %(passed)s",
-            passed=passed,
+        ((count,),) = self._execute(
+            "SELECT count(*) FROM (SELECT FROM {parked} WHERE name = %(name)s"
+            " LIMIT %(most)s) AS found",
+            most=COUNTED,
         )
         marks = self._execute(
             "SELECT {place}, p.id::text, code, reason, number FROM {parked} AS p"
             " WHERE name = %(name)s AND number > %(passed)s",
             passed=passed,
         )
+        # Events that only wait behind others have no index here, however many there are.
         waited = self._execute(
             "SELECT topic, min(code), min(reason),"
-            " extract(epoch FROM clock_timestamp() - min(parked_at))::float8 FROM {parked}"
-            " WHERE name = %(name)s AND code = ANY (%(codes)s) AND refused_by IS NULL"
-            " GROUP BY topic",
+            " extract(epoch FROM clock_timestamp() - min(parked_at))::float8 FROM"
+            " (SELECT * FROM {parked} WHERE name = %(name)s AND code <> 'BEHIND'"
+            " ORDER BY number DESC LIMIT %(most)s) AS newest"
+            " WHERE code = ANY (%(codes)s) AND refused_by IS NULL GROUP BY topic",
             codes=list(OF_TOPIC),
+            most=COUNTED,
         )
         return Known(
             count,
-            {(topic, key) for topic, key in held},
             {
                 (_position(place, lsn), id_): EventMark(Reason(code, why), number)
                 for place, lsn, id_, code, why, number in marks
             },
             {topic: (Reason(code, why), age) for topic, code, why, age in waited},
         )
+
+    def lanes(self) -> Iterator[Lane]:
+        """
+        Yield the lanes that are held; call it after `load`, and read no more than are needed.
+
+        An index leads from each lane to the next one, however many events wait in it.
+        """
+        after: Lane = ("", b"")
+        while True:
+            found = list(
+                self._execute(
+                    "WITH RECURSIVE lanes AS ((SELECT topic, sha256(key) AS lane, number"
+                    " FROM {parked} WHERE {held} AND (topic, sha256(key))"
+                    " > (%(topic)s::text, %(lane)s::bytea)"
+                    " ORDER BY topic, sha256(key), number LIMIT 1) UNION ALL"
+                    " SELECT each.* FROM lanes, LATERAL (SELECT p.topic, sha256(p.key), p.number"
+                    " FROM {parked} AS p WHERE {held}"
+                    " AND (p.topic, sha256(p.key)) > (lanes.topic, lanes.lane)"
+                    " ORDER BY p.topic, sha256(p.key), p.number LIMIT 1) AS each)"
+                    " SELECT topic, lane, number < %(aside)s FROM lanes LIMIT %(most)s",
+                    topic=after[0],
+                    lane=after[1],
+                    aside=ASIDE,
+                    most=_MOST_KEYS,
+                )
+            )
+            yield from ((topic, lane) for topic, lane, is_held in found if is_held)
+            if len(found) < _MOST_KEYS:
+                return
+            after = (found[-1][0], found[-1][1])
+
+    def held_topics(self) -> list[str] | None:
+        """Return the topics with a held key; None if there are too many to list."""
+        found = self._execute(
+            "WITH RECURSIVE topics AS ((SELECT topic FROM {parked} WHERE {held}"
+            " ORDER BY topic LIMIT 1) UNION ALL"
+            " SELECT each.topic FROM topics, LATERAL (SELECT p.topic FROM {parked} AS p"
+            " WHERE {held} AND p.topic > topics.topic ORDER BY p.topic LIMIT 1) AS each)"
+            " SELECT topic FROM topics LIMIT %(most)s",
+            most=_MOST_TOPICS,
+        )
+        topics = [topic for (topic,) in found]
+        return topics if len(topics) < _MOST_TOPICS else None
+
+    def held_among(self, lanes: Sequence[Lane]) -> list[int]:
+        """Return the places of those of `lanes` that are held."""
+        found: list[int] = []
+        for first in range(0, len(lanes), _MOST_KEYS):
+            part = lanes[first : first + _MOST_KEYS]
+            rows = self._execute(
+                "SELECT each.nr FROM unnest(%(topics)s::text[], %(lanes)s::bytea[])"
+                " WITH ORDINALITY AS each (topic, lane, nr) WHERE EXISTS"
+                " (SELECT FROM {parked} AS p WHERE {held} AND p.topic = each.topic"
+                " AND sha256(p.key) = each.lane AND p.number < %(aside)s)",
+                topics=[topic for topic, _ in part],
+                lanes=[lane for _, lane in part],
+                aside=ASIDE,
+            )
+            found += (first + nr - 1 for (nr,) in rows)
+        return found
 
     def park(self, events: Sequence[EventToPark], first: int) -> str:
         """Park `events` under numbers from `first` on, and return where the log is then."""
@@ -213,30 +298,35 @@ class ParkedStore:
         )
         self._conn.execute(query, [*given, self._name, self._name])
 
-    def requeue(self, topics: Sequence[str]) -> int | None:
+    def requeue(self, topics: Sequence[str], after: int) -> Welcome | None:
         """
         Ask, like an operator, to requeue the events that are parked because of their topics.
 
-        Return how many commands that took; None: somebody else is giving commands just now.
+        It asks for some of the events that were parked after number `after`. None: somebody else
+        is giving commands just now.
         """
         with self._conn.transaction():
-            ((may,),) = self._execute(
-                "SELECT pg_try_advisory_xact_lock(%(lock)s)", lock=asking_lock(self._name)
-            )
-            if not may:
+            turn = asking(self._name)
+            if not holds.hold(self._conn, self._schema, turn):
                 return None
-            asked = self._execute(
-                "INSERT INTO {commands} (name, action, topic, key, up_to)"
+            ((commands, events, last),) = self._execute(
+                "WITH part AS (SELECT number, topic, key, holds, ticket FROM {parked}"
+                " WHERE name = %(name)s AND code <> 'BEHIND' AND number > %(after)s"
+                " AND topic = ANY (%(topics)s) AND code = ANY (%(codes)s)"
+                " ORDER BY number LIMIT %(most)s),"
+                " asked AS (INSERT INTO {commands} (name, action, topic, key, up_to)"
                 " SELECT %(name)s, 'requeue', topic, key, up_to FROM (SELECT topic,"
                 " CASE WHEN holds THEN key END AS key, max(ticket) AS up_to,"
-                " min(number) AS first FROM {parked}"
-                " WHERE name = %(name)s AND topic = ANY (%(topics)s)"
-                " GROUP BY 1, 2 HAVING bool_or(code = ANY (%(codes)s))) AS wanted"
-                " ORDER BY first RETURNING number",
+                " min(number) AS first FROM part GROUP BY 1, 2) AS wanted"
+                " ORDER BY first RETURNING number)"
+                " SELECT (SELECT count(*) FROM asked), count(*), max(number) FROM part",
                 topics=list(topics),
                 codes=list(OF_TOPIC),
+                after=after,
+                most=_MOST_ROWS,
             )
-            return len(list(asked))
+            holds.let_go(self._conn, self._schema, turn)
+            return Welcome(commands, None if events < _MOST_ROWS else last)
 
     def _park_there(self, event: EventToPark, number: int) -> None:
         """Park an event that is too large to be read, by copying it within the database."""
@@ -300,17 +390,21 @@ class ParkedStore:
             numbers=[each.number for each in events],
         )
 
-    def drop(self, command: Command) -> int:
-        """Delete the events of `command`, and the command; return how many events there were."""
-        ((dropped,),) = self._execute(
-            "WITH dropped AS (DELETE FROM {parked} AS p USING {commands} AS c"
+    def drop(self, command: Command) -> Dropped:
+        """Delete events of `command`; and the command, once none of them is left."""
+        ((events, is_done),) = self._execute(
+            "WITH part AS MATERIALIZED (SELECT p.number FROM {parked} AS p, {commands} AS c"
             " WHERE p.name = %(name)s AND c.number = %(command)s AND {matches}"
-            " AND p.ticket <= c.up_to RETURNING 1),"
-            " done AS (DELETE FROM {commands} WHERE number = %(command)s)"
-            " SELECT count(*) FROM dropped",
+            " AND p.ticket <= c.up_to LIMIT %(most)s),"
+            " dropped AS (DELETE FROM {parked} AS p USING part"
+            " WHERE p.name = %(name)s AND p.number = part.number RETURNING 1),"
+            " done AS (DELETE FROM {commands} WHERE number = %(command)s"
+            " AND (SELECT count(*) FROM part) < %(most)s)"
+            " SELECT count(*), (SELECT count(*) FROM part) < %(most)s FROM dropped",
             command=command.number,
+            most=_MOST_ROWS,
         )
-        return int(dropped)
+        return Dropped(int(events), bool(is_done))
 
     def refused_again(self, command: Command, number: int, reason: Reason) -> None:
         """
@@ -363,6 +457,7 @@ class ParkedStore:
             parked=self._parked,
             commands=self._commands,
             matches=MATCHES,
+            held=_HELD,
             row=_ROW,
             place=_PLACE,
             columns=_COLUMNS,
@@ -383,10 +478,9 @@ def _position(place: int, lsn: str | None) -> int:
     return place if lsn is None else log_number(parse_lsn(lsn), place)
 
 
-def asking_lock(name: str) -> int:
-    """Return the advisory lock for giving commands, so that they become visible in order."""
-    digest = blake2b(f"dovecote parked {name}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, signed=True)
+def asking(name: str) -> str:
+    """Return the turn of everyone that gives commands, so that they become visible in order."""
+    return f"asking {name}"
 
 
 def _parts(events: Sequence[EventToPark]) -> Iterator[Sequence[EventToPark]]:

@@ -3,8 +3,9 @@
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from relay.rules.crowding import ADVICE, Census, Limits
 from relay.rules.places.lsn import GRANT, NOT_REPORTED
 from relay.rules.places.progress import Lag, Origin, Place, Progress, refusal
 from relay.rules.server.slot import (
@@ -21,6 +22,9 @@ from relay.rules.server.slot import (
 from relay.rules.server.standbys import fault as standby_fault
 
 Level = Literal["ok", "warn", "fail"]
+
+# The most topics and keys with too many parked events that get a line of their own.
+_MOST_CROWDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class Wanted:
     transaction_timeout_ms: int
     budget: Budget
     stall_after: float
+    limits: Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,7 @@ class Server:
     has_fsync: bool
     standbys: str
     """The standbys that commits wait for."""
-    parked: int
+    parked: Census
     """Events that cannot be published, and events that wait for those."""
     lag: Lag
 
@@ -137,12 +142,20 @@ def of_server(server: Server, wanted: Wanted, place: Place | None) -> Iterator[F
             "the server has fsync = off: a crash of it can take back what is published",
             "set it to on, and reload the server",
         )
-    if server.parked:
+    if server.parked.events:
         yield Finding(
             "warn",
-            f"events parked: {server.parked}, refused by the broker or after one that is",
+            f"events parked: {server.parked.events}, of which {server.parked.waiting} only wait "
+            "for an earlier one of their key",
             "see `dovecote relay parked list`",
         )
+        crowds = server.parked.crowds
+        for crowd in crowds[:_MOST_CROWDS]:
+            said = crowd.said(wanted.limits)
+            yield Finding("warn", said, ADVICE)
+        if len(crowds) > _MOST_CROWDS:
+            more = f"{len(crowds) - _MOST_CROWDS} more topics and keys have too many parked events"
+            yield Finding("warn", more, "resolve the first ones, and look again")
     if server.gone:
         yield Finding(
             "warn",
@@ -251,6 +264,37 @@ def _of_leaving(count: int) -> Finding:
         "the relay leaves it when those have ended that began before the switch: see "
         "pg_stat_activity and pg_prepared_xacts",
     )
+
+
+class Wait(NamedTuple):
+    """One of our sessions waits for a lock of another one."""
+
+    pid: int
+    name: str
+    holder: int
+    role: str | None
+    holder_name: str | None
+
+
+def of_waits(waits: Sequence[Wait]) -> Iterator[Finding]:
+    """Yield the findings about sessions that hold up others."""
+    for each in waits:
+        yield Finding(
+            "warn",
+            f"session {each.pid} ({each.name}) waits for a lock that session {each.holder} of "
+            f"role {each.role} ({each.holder_name}) has",
+            f"see whether that may end, and then: SELECT pg_terminate_backend({each.holder})",
+        )
+
+
+def of_turn(holder: str | None) -> Iterator[Finding]:
+    """Yield the finding about a session that changes the capture or the number of shards."""
+    if holder is not None:
+        yield Finding(
+            "warn",
+            f"the turn to change the capture is taken: {holder}",
+            "`dovecote init outbox --capture` and `dovecote relay reshard` wait for it",
+        )
 
 
 def of_orphans(names: Sequence[str]) -> Iterator[Finding]:

@@ -106,9 +106,9 @@ class Topics:
         self._learn(due, now, ask)
         return self._appeared
 
-    def welcomed(self) -> None:
-        """Note that the parked events of the topics that have appeared are on their way."""
-        self._appeared.clear()
+    def welcomed(self, topics: Collection[str]) -> None:
+        """Note that the parked events of these topics, which have appeared, are on their way."""
+        self._appeared.difference_update(topics)
 
     def refused(self, topic: str, reason: Reason, now: float) -> None:
         """Note that the broker refuses an event because of its topic."""

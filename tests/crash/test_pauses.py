@@ -80,7 +80,7 @@ def test_a_paused_relay_loses_its_lease_and_is_fenced_with_its_work_in_flight(
 def test_a_relay_that_is_paused_while_it_parks_gives_the_role_away(
     fleet: Relays, name: str
 ) -> None:
-    old, new = start_pair(fleet, topics=[name], park_most=20_000)
+    old, new = start_pair(fleet, topics=[name])
     with psycopg.connect(fleet.dsn, autocommit=True) as conn:
 
         def parked() -> int:

@@ -8,13 +8,13 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proof.proxy import Proxy
-from relay.postgres.lease import try_acquire, try_lock
+from relay.postgres.lease import role_of, try_acquire, try_lock
 from relay.postgres.parked import ParkedStore
 from tests.support.parking import poison
 from tests.support.relaying import installed
 from tests.support.waiting import patient, until
 
-KEY = 4711
+KEY = role_of("outbox", "shop")
 LEASE = 1.0
 
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from dovecote.devstack import Stack
-from outbox import Event
+from outbox import Event, write
 from outbox.schema import limit_events
 from tests.support.fix_stack import MakeTopic
 from tests.support.parking import listed, parked, ready
@@ -208,18 +208,47 @@ def test_a_key_is_skipped_by_request_and_the_event_dropped(
     assert [int(record.value() or b"") for record in published(fleet, name, 3)] == [0, 4, 5]
 
 
-def test_when_too_many_are_parked_everything_waits(fleet: Relays, topic: MakeTopic) -> None:
-    name, other = topic(1), topic(1)
-    relay = fleet.active(park_most=2, environ={"DOVECOTE_RELAY_TOPICS": json.dumps([name])})
-    commit(fleet.dsn, event(other, 0), event(other, 1))
-    until(lambda: len(listed(fleet)) == 2, within=10, what="two are parked")
-    commit(fleet.dsn, event(name, 0), event(other, 2))
-    relay.until_logged("2 events are parked, and park_most is 2")
-    assert relay.get("/readyz").status == 503
-    assert consume(fleet.bootstrap, name) == []
-    assert parked(fleet, "drop", "--all").returncode == 0
+def test_one_writer_who_fills_a_key_holds_up_nobody_and_is_named(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name, other = topic(1, max_message_bytes="3000"), topic(1)
+    limits = {"park_most": 10_000, "park_most_of_key": 1_000}
+    relay = fleet.active(kafka=UNCOMPRESSED, lease="2s", **limits)
+    first = large(name, 0, key="mine")
+    with psycopg.connect(fleet.dsn) as conn:
+        write(conn, first)
+        conn.execute(
+            "SELECT count(outbox.append(topic => %s, key => 'mine', value => i::text::bytea,"
+            " type => 'T')) FROM generate_series(1, 15000) AS i",
+            [name],
+        )
+    commit(fleet.dsn, *[event(other, n) for n in range(20)], event(name, 1, key="yours"))
+    published(fleet, other, 20)
     published(fleet, name, 1)
-    assert [row["id"] for row in listed(fleet)] == [committed(fleet.dsn, other)[2]]
+    assert ready(relay)
+    crowded = "dovecote_relay_parked_crowded"
+    until(
+        lambda: [metric(relay, crowded, f'kind="{kind}"') for kind in ("topic", "key")] == [1, 1],
+        within=30,
+        what="both are counted",
+    )
+    assert metric(relay, "dovecote_relay_parked_waiting") == 15_000
+    said = f"15001 events of topic '{name}', key 'mine' are parked, 15000 of them only wait"
+    relay.until_logged(f"of topic '{name}', key 'mine' are parked")
+    listed_ = parked(fleet, "list").stdout
+    assert f"too many: {said}" in listed_
+    # The next relay finds the key without reading what waits for it.
+    relay.kill()
+    relay = fleet.active(kafka=UNCOMPRESSED, lease="2s", **limits)
+    commit(fleet.dsn, event(name, 15_001, key="mine"), event(other, 20))
+    published(fleet, other, 21)
+    assert len(listed(fleet, "--key", "mine", "--limit", "20000")) == 15_002
+    assert parked(fleet, "drop", first.id, "--wait").returncode == 0
+    done = parked(fleet, "requeue", "--key", "mine", "--wait")
+    assert (done.returncode, done.stdout) == (0, "requeued 15001 events\n"), done.stderr
+    found = published(fleet, name, 15_002)
+    mine = [int(record.value() or b"") for record in found if record.key() == b"mine"]
+    assert mine == list(range(1, 15_002))
 
 
 def test_a_relay_that_takes_over_knows_what_is_held(fleet: Relays, topic: MakeTopic) -> None:

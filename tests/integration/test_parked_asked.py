@@ -29,7 +29,7 @@ def test_what_is_dropped_is_what_was_seen_whatever_its_number_by_then(
         store.park([unpublishable(early, 7), unpublishable(late, replaces=aside)], 1)
         assert [event.id for event in desk.events(EVERYTHING, 10)] == [early, late]
         (command,) = store.commands()
-        assert store.drop(command) == 1
+        assert store.drop(command) == (1, True)
         assert [event.id for event in desk.events(EVERYTHING, 10)] == [early]
         assert store.commands() == []
 
@@ -48,7 +48,7 @@ def test_what_is_left_is_counted_among_what_was_asked_for(database: str) -> None
         dropped = desk.ask("drop", Which(key=b"k"))
         store.park([unpublishable(str(uuid.uuid4()), 10)], 4)
         (command,) = store.commands()
-        assert store.drop(command) == 3
+        assert store.drop(command) == (3, True)
         assert (dropped.events, desk.left(dropped), desk.left(requeued)) == (3, 0, 0)
         assert len(desk.events(EVERYTHING, 10)) == 1
 

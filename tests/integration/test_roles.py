@@ -41,6 +41,9 @@ RELAY_RIGHTS = {
     ("parked_commands", "INSERT"),
     ("parked_commands", "DELETE"),
     ("settle_shards", "EXECUTE"),
+    ("hold", "EXECUTE"),
+    ("let_go", "EXECUTE"),
+    ("holding", "EXECUTE"),
 }
 
 

@@ -46,6 +46,10 @@ doctor = partial(relay_command, "doctor")
 status = partial(relay_command, "status")
 
 
+# In a tree that is not the installed one, the command runs the code of this tree.
+_CODE = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+
+
 def _done(command: list[str], environ: Mapping[str, str]) -> Done:
     return subprocess.run(
         command,

@@ -11,7 +11,7 @@ from psycopg import Connection, sql
 from relay.metrics import Metrics
 from relay.postgres.capture.switching import SwitchingCapture
 from relay.postgres.capture.table import TableCapture
-from relay.postgres.lease import try_acquire
+from relay.postgres.lease import role_of, try_acquire
 from relay.postgres.retention import Retention
 from relay.rules.places.progress import Cursor, Place
 from tests.support.rows import numbers
@@ -64,7 +64,7 @@ def shop(
     dsn: str, *, name: str = "shop", schema_name: str = "outbox", keep: float = 0.0
 ) -> Iterator[Shop]:
     with (
-        try_acquire(dsn, [hash(name)], 30) as lease,
+        try_acquire(dsn, [role_of(schema_name, name)], 30) as lease,
         closing(TableCapture(dsn, schema_name, batch_rows=1000, batch_bytes=10**8)) as capture,
     ):
         assert lease is not None

@@ -41,6 +41,14 @@ def outbox(
             metavar="ROLE", help="Let this role write events, and no more; can be repeated."
         ),
     ] = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="With --writer-role: the topics that these roles may write to, and no others "
+            "(orders, 'orders*'); can be repeated. '*' lifts the restriction.",
+        ),
+    ] = None,
     relay_role: Annotated[
         list[str] | None,
         typer.Option(
@@ -84,6 +92,8 @@ def outbox(
 
     With roles: dovecote init outbox --writer-role shop --relay-role shop_relay
 
+    With topics: dovecote init outbox --writer-role shop --topics 'orders*'
+
     Without a table: dovecote init outbox --capture wal
 
     For another migration tool: dovecote init outbox --print-sql > 0042_outbox.sql
@@ -93,7 +103,7 @@ def outbox(
     if max_event_bytes is not None and print_sql:
         msg = "--max-event-bytes needs the server: run it after the SQL that --print-sql shows"
         raise BadSettings(msg)
-    roles = outbox_schema.Roles(writer_role or [], relay_role or [])
+    roles = outbox_schema.Roles(writer_role or [], relay_role or [], topics or [])
     if print_sql:
         typer.echo(outbox_schema.script(schema, since=since, roles=roles), nl=False)
         return

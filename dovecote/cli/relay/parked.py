@@ -36,6 +36,8 @@ from relay.postgres.desk import (
 from relay.settings import PREFIX, RelaySettings
 
 _POLL_SECONDS = 0.2
+# The most topics and keys with too many parked events that are named.
+_MOST_CROWDS = 10
 _LONGEST_WAIT = 60.0
 
 parked = App("parked", "See, requeue or drop events that cannot be published.")
@@ -62,12 +64,17 @@ def list_(
     """
     with desk(_settings(config)) as opened:
         found = opened.events(_which([], topic, key), limit)
-        total = opened.count()
+        counted = opened.counted()
         elsewhere = opened.elsewhere()
     for event in found:
         typer.echo(printed.as_json(_fields(event)) if as_json else _line(event))
     if not as_json:
-        typer.echo(f"{len(found)} of {total} parked events" if total else "nothing is parked")
+        total, waiting = counted.events, counted.waiting
+        behind = f", of which {waiting} only wait for an earlier one of their key" * bool(waiting)
+        shown = f"{len(found)} of {total} parked events{behind}"
+        typer.echo(shown if total else "nothing is parked")
+        for crowd in counted.crowds[:_MOST_CROWDS]:
+            typer.echo(f"too many: {crowd.said(opened.limits)}")
         for name, count in elsewhere.items():
             typer.echo(f"under another name or shard, {name!r}: {_events(count)}")
 

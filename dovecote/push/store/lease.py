@@ -1,7 +1,9 @@
-"""Let one process at a time do work that Kafka does not share out, with locks of Postgres."""
+"""Let one process at a time do work that Kafka does not share out, held in Postgres."""
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
@@ -9,6 +11,7 @@ import psycopg
 
 from dovecote.push.errors import Away, Conflict
 from outbox.postgres.overdue import Connection
+from outbox.schema import holds
 
 _log = logging.getLogger("dovecote.push")
 
@@ -16,7 +19,8 @@ _LOOK_SECONDS = 1.0
 # A holder that hears nothing from the server considers the lease lost within this.
 _NOTICE = {"connect_timeout": 10, "keepalives_idle": 5, "tcp_user_timeout": 10_000}
 _PATIENCE = 10.0
-_TAKE = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+# A wait that is longer is said, with who is waited for.
+_LONG_SECONDS = 10.0
 
 
 @contextmanager
@@ -53,7 +57,7 @@ def at_once(dsn: str, schema: str, what: str, otherwise: str) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             conn = stack.enter_context(closing(_connected(dsn)))
-            is_ours = _has(conn, f"dovecote.push.at_once/{schema}/{what}")
+            is_ours = holds.hold(conn, schema, f"at_once {what}")
         except psycopg.OperationalError as error:
             msg = f"Postgres does not answer: {str(error).strip()}"
             raise Away(msg) from error
@@ -66,11 +70,6 @@ def _connected(dsn: str) -> Connection:
     return Connection.own(dsn, patience=_PATIENCE, notice=_NOTICE)
 
 
-def _has(conn: Connection, name: str) -> bool:
-    row = conn.execute(_TAKE, [name]).fetchone()
-    return row is not None and bool(row[0])
-
-
 def _keep_on() -> None:
     """
     Ignore the loss: the work is done in a moment, and another process would have to begin first.
@@ -79,14 +78,15 @@ def _keep_on() -> None:
 
 class Lease:
     """
-    A lock of Postgres, held by a connection: it ends with the connection.
+    A thing that one connection holds in Postgres: it ends with the connection.
 
     The next holder of the partitions waits here until the last one has drained them.
     """
 
     def __init__(self, dsn: str, schema: str, subscription: str) -> None:
-        self._dsn, self._name = dsn, f"dovecote.push.lease/{schema}/{subscription}"
+        self._dsn, self._schema, self._name = dsn, schema, f"lease {subscription}"
         self._ends = threading.Event()
+        self._say_at = math.inf
         self._conn: Connection | None = None
         self._watching: threading.Thread | None = None
 
@@ -96,6 +96,7 @@ class Lease:
 
         `lost` is called once it is no longer certain that nobody else has it.
         """
+        self._say_at = time.monotonic() + _LONG_SECONDS
         while not self._ends.is_set():
             try:
                 if self._taken():
@@ -124,7 +125,13 @@ class Lease:
     def _taken(self) -> bool:
         if self._conn is None:
             self._conn = _connected(self._dsn)
-        return _has(self._conn, self._name)
+        if holds.hold(self._conn, self._schema, self._name):
+            return True
+        if time.monotonic() > self._say_at:
+            self._say_at = math.inf
+            holder = holds.held_by(self._conn, self._schema, self._name)
+            _log.warning("%s waits to be free: %s", self._name, holder or "it is being taken")
+        return False
 
     def _watch(self, lost: Callable[[], object]) -> None:
         try:

@@ -9,19 +9,27 @@ from outbox.schema.templates import fill
 
 DEFAULT_SCHEMA = "push"
 
-_PUSH = Migrations("dovecote.push", "subscriptions", "push", DEFAULT_SCHEMA)
+_PUSH = Migrations(
+    "dovecote.push",
+    "subscriptions",
+    "push",
+    DEFAULT_SCHEMA,
+    shared={"outbox.schema": ["holding", "hold", "let_go"]},
+)
 
 _GRANTS = """
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {schema}.migrations, {schema}.revision TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.subscriptions, {schema}.counts,
     {schema}.attempts, {schema}.reports, {schema}.held, {schema}.audit TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.hold, {schema}.let_go, {schema}.holding TO {role};
 """
 
 
 def grants(roles: Sequence[str], schema: str = DEFAULT_SCHEMA) -> str:
     """Return the SQL that grants each role what `push serve` needs; it can be repeated."""
-    return "".join(fill(_GRANTS, schema, role=sql.Identifier(role).as_string()) for role in roles)
+    text = _PUSH.belongings().exactly(_GRANTS)
+    return "".join(fill(text, schema, role=sql.Identifier(role).as_string()) for role in roles)
 
 
 def script(schema: str = DEFAULT_SCHEMA, *, since: int = 0, roles: Sequence[str] = ()) -> str:

@@ -9,6 +9,7 @@ from psycopg import sql
 
 from outbox.errors import SchemaMissing
 from outbox.schema import capture as outbox_capture
+from outbox.schema import holds
 from outbox.schema import slots as outbox_slots
 from relay.rules.places.lsn import NOWHERE, parse_lsn
 from relay.rules.places.snapshot import Moment, Snapshot
@@ -197,9 +198,8 @@ def leave_log(
 
 def drop_left_slots(conn: psycopg.Connection[Any], schema: str, shard: Shard) -> bool:
     """Drop the slots that no shard of the outbox of `shard` needs; return False if one stays."""
-    lock = outbox_capture.LOCK
-    row = conn.execute("SELECT pg_try_advisory_lock(%s)", [lock]).fetchone()
-    if row is None or not row[0]:
+    had = holds.is_mine(conn, schema, holds.CAPTURE)
+    if not holds.hold(conn, schema, holds.CAPTURE):
         return False
     try:
         installed = outbox_capture.installed(conn, schema)
@@ -218,4 +218,5 @@ def drop_left_slots(conn: psycopg.Connection[Any], schema: str, shard: Shard) ->
         ).fetchall()
         return len(rows) == len(left)
     finally:
-        conn.execute("SELECT pg_advisory_unlock(%s)", [lock])
+        if not had:
+            holds.let_go(conn, schema, holds.CAPTURE)

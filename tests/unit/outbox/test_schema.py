@@ -59,7 +59,7 @@ def test_no_sql_is_made_from_what_the_server_says_of_a_function() -> None:
 
 def test_a_function_is_made_in_a_file_of_its_name_and_nowhere_else() -> None:
     root = Path(outbox.__file__).parents[1]
-    settings = {"writes_to_wal", "max_event_bytes", "claims_setting"}
+    settings = {"writes_to_wal", "max_event_bytes", "restricts_topics", "claims_setting"}
     for path in (path for part in PARTS for path in root.glob(f"{part}/sql/**/*.sql")):
         made = set(
             re.findall(r"CREATE (?:OR REPLACE )?FUNCTION \{schema\}\.(\w+)", path.read_text())

@@ -12,6 +12,7 @@ import pytest
 from relay.metrics import Metrics
 from relay.parking import Parking
 from relay.postgres.parked import Command, Due, Known
+from relay.rules.held import Lane, lane_of
 from relay.rules.isolation import Isolation
 from relay.rules.pace import Pace
 from relay.rules.places.progress import Cursor, Origin, Progress, at
@@ -36,7 +37,13 @@ class FakeStore:
         self.tidied = last_command, requeued, passed
 
     def load(self, _: int) -> Known:
-        return Known(len(self.parked), {KEY}, {}, {})
+        return Known(len(self.parked), {}, {})
+
+    def lanes(self) -> list[Lane]:
+        return [lane_of(KEY)]
+
+    def held_topics(self) -> list[str]:
+        return [KEY[0]]
 
     def commands(self, *, of_aside: bool) -> list[Command]:
         del of_aside

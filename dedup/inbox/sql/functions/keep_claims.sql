@@ -22,14 +22,13 @@ BEGIN
         claims := ARRAY(SELECT n FROM unnest(claims) AS n ORDER BY n);
     END IF;
     FOREACH each IN ARRAY claims LOOP
-        IF current_setting('transaction_isolation') = 'read committed' THEN
-            -- This lock is in memory. Postgres would write shared row locks to disk.
-            PERFORM pg_advisory_xact_lock_shared(
-                hashtextextended($name${schema}.claims$name$, each));
-            PERFORM FROM {schema}.claims c WHERE c.claim = each;
-        ELSE
-            -- An older snapshot does not see a newer claim, but a lock on the row meets it.
-            PERFORM FROM {schema}.claims c WHERE c.claim = each FOR SHARE;
+        -- A snapshot that is older does not see a newer claim, but a lock on the row meets it. An
+        -- advisory lock would cost less, but any role could keep every commit waiting for it.
+        PERFORM FROM {schema}.claims c WHERE c.claim = each FOR KEY SHARE SKIP LOCKED;
+        IF NOT FOUND THEN
+            -- Somebody claims the partition, or has claimed it.
+            PERFORM {schema}.await_claim(each);
+            PERFORM FROM {schema}.claims c WHERE c.claim = each FOR KEY SHARE;
         END IF;
         IF NOT FOUND THEN
             RAISE EXCEPTION USING ERRCODE = 'TAKEN', MESSAGE =

@@ -11,7 +11,9 @@ DECLARE
     next    int;
     old     record;
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(hashtextextended($name${schema}.rotate$name$, 0)) THEN
+    -- One at a time. Only our functions can lock this row.
+    PERFORM FROM {schema}.slots WHERE slot = 0 FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
         RETURN;
     END IF;
     SELECT last_value INTO now_at FROM {schema}.phase;

@@ -52,6 +52,9 @@ BEGIN
                     + coalesce(pg_column_size(header_names), 0)
                     + coalesce(pg_column_size(header_values), 0));
     END IF;
+    IF {schema}.restricts_topics() THEN
+        PERFORM {schema}.require_topics(ARRAY[topic]);
+    END IF;
     IF {schema}.writes_to_wal() THEN
         SELECT c.prefix INTO STRICT own_prefix FROM {schema}.capture AS c;
         PERFORM pg_logical_emit_message(true, own_prefix, {schema}.encoded(

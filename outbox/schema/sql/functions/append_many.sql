@@ -85,6 +85,9 @@ BEGIN
                                 unnest(content_types) AS content_type,
                                 unnest(header_counts) AS own) AS u) AS e;
     END IF;
+    IF {schema}.restricts_topics() THEN
+        PERFORM {schema}.require_topics(topics);
+    END IF;
     IF {schema}.writes_to_wal() THEN
         SELECT c.prefix INTO STRICT own_prefix FROM {schema}.capture AS c;
         PERFORM {schema}.emit_many(own_prefix, topics, keys, "values", types, ids, sources,

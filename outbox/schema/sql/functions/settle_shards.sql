@@ -12,6 +12,10 @@ DECLARE
     here CONSTANT bigint := (SELECT oid::bigint FROM pg_database WHERE datname = current_database());
     known int := (SELECT s.shards FROM {schema}.sharding AS s
                    WHERE (s.name, s.system_identifier, s.database) = (outbox, server, here));
+    -- `dovecote relay reshard` has the turn already.
+    has_turn CONSTANT boolean := EXISTS (
+        SELECT FROM {schema}.holding() AS h WHERE h.what = 'capture' AND h.pid = pg_backend_pid());
+    is_free boolean;
 BEGIN
     IF known IS NOT NULL THEN
         RETURN known;
@@ -21,8 +25,21 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
     IF cardinality(names) > 1 THEN
-        -- A session that switches to the log holds this lock while it looks in `sharding`.
-        PERFORM pg_advisory_xact_lock(7237133304039699558);
+        -- A session that switches to the log holds this while it looks in `sharding`.
+        -- Relays of several shards that begin together take turns.
+        FOR tries IN 1..20 LOOP
+            is_free := {schema}.hold('capture');
+            EXIT WHEN is_free;
+            PERFORM pg_sleep(0.05);
+        END LOOP;
+        IF NOT is_free THEN
+            RAISE lock_not_available USING MESSAGE = format(
+                'outbox: session %s changes the capture or the number of shards', (
+                    SELECT h.pid FROM {schema}.holding() AS h WHERE h.what = 'capture'));
+        ELSIF NOT has_turn THEN
+            -- The line stays locked until the end of the transaction, and keeps others out.
+            PERFORM {schema}.let_go('capture');
+        END IF;
         IF (SELECT r.state <> 'table' FROM {schema}.reading AS r) THEN
             RETURN NULL;
         END IF;

@@ -15,6 +15,7 @@ import dovecote.cli.relay.parked
 from dovecote.cli.main import app
 from outbox.errors import DovecoteError
 from relay.postgres.desk import Asked, Content, ParkedEvent
+from relay.rules.crowding import Census
 
 FORGED = "a\x1b[31mred\x07\nid           FORGED"
 
@@ -106,7 +107,7 @@ def test_an_event_neither_steers_the_terminal_nor_forges_a_line(
     @contextmanager
     def desk(_: object) -> Iterator[SimpleNamespace]:
         yield SimpleNamespace(
-            count=lambda: 1,
+            counted=lambda: Census(1),
             elsewhere=dict,
             events=lambda *_: [forged()],
             content=lambda _: content,

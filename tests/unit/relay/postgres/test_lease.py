@@ -6,21 +6,19 @@ from unittest.mock import Mock
 
 import psycopg
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from relay.errors import LeaseLost, Refused
-from relay.postgres.lease import Lease, lock_key
+from relay.postgres.lease import Lease, candidates_of, role_of
 
 
-def test_the_lock_is_the_same_in_every_version() -> None:
-    # Another number would let two versions be active at once.
-    assert lock_key("outbox", "outbox") == -3985264590006470717
+def test_the_role_has_the_same_name_in_every_version() -> None:
+    # Another name would let two versions be active at once.
+    assert role_of("shop", "orders").names == ("relay orders",)
 
 
-@given(st.text(), st.text())
-def test_the_lock_fits_postgres_bigint(schema: str, name: str) -> None:
-    assert -(2**63) <= lock_key(schema, name) < 2**63
+def test_the_candidates_of_one_outbox_are_not_those_of_another() -> None:
+    names = [set(candidates_of("shop", name).names) for name in ("a", "a 1", "1 a")]
+    assert len(set.union(*names)) == sum(map(len, names))
 
 
 def test_a_lease_holds_while_it_is_heard() -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from relay.rules.crowding import Census, Limits
 from relay.rules.diagnosis import (
     Broker,
     Finding,
@@ -19,7 +20,15 @@ from relay.rules.places.snapshot import Snapshot
 from relay.rules.server.slot import Beginning, Budget, Slot
 
 HERE = Origin("7", 5, 6, 1, "0/FFFF", Snapshot(90, 100))
-WANTED = Wanted("shop", "auto", "dovecote.progress.shop", 60_000, Budget(1_000, None), 10.0)
+WANTED = Wanted(
+    "shop",
+    "auto",
+    "dovecote.progress.shop",
+    60_000,
+    Budget(1_000, None),
+    10.0,
+    Limits(100_000, 10_000),
+)
 SLOT = Slot(
     name="dovecote_5_6",
     plugin="pgoutput",
@@ -54,7 +63,7 @@ TABLE = Server(
     gone=(),
     has_fsync=True,
     standbys="",
-    parked=0,
+    parked=Census(),
     lag=Lag(),
 )
 LOG = replace(
@@ -104,10 +113,10 @@ def test_an_outbox_in_order_has_nothing_but_good_findings(server: Server, place:
             "dovecote relay run",
         ),
         (
-            replace(TABLE, parked=1),
+            replace(TABLE, parked=Census(3, 2)),
             Cursor(),
             "warn",
-            "events parked: 1, refused",
+            "events parked: 3, of which 2 only wait",
             "`dovecote relay parked list`",
         ),
         (TABLE, None, "fail", "knows nothing of it", "restore the topic"),

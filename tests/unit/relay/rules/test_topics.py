@@ -87,7 +87,7 @@ def test_a_topic_that_is_made_in_time_appears_and_one_that_is_made_later_does_no
     assert topics.appeared(101, broker.ask) == {"soon"}
     # Until the caller has dealt with it.
     assert topics.appeared(101.1, broker.ask) == {"soon"}
-    topics.welcomed()
+    topics.welcomed({"soon", "orders"})
     assert topics.appeared(109, broker.ask) == set()
     broker.asked.clear()
     for now in (112, 113, 200):
@@ -131,7 +131,7 @@ def test_a_topic_that_is_refused_although_it_is_there_is_closed_and_not_tried_fo
     topics.refused("orders", FORBIDDEN, 1)
     assert topics.closed({"orders"}, 1, broker.ask) == {"orders": FORBIDDEN}
     assert topics.appeared(2, broker.ask) == {"orders"}
-    topics.welcomed()
+    topics.welcomed({"soon", "orders"})
     topics.given_up("orders", FORBIDDEN, 3)
     for now in (4, 9, 40):
         assert topics.appeared(now, broker.ask) == set()

@@ -1,0 +1,1 @@
+-- Claims are kept by row locks, and no role that has no right here can hold anybody up.
