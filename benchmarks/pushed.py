@@ -44,8 +44,8 @@ class Target:
 @contextmanager
 def target(*how: Literal["first"]) -> Iterator[Target]:
     """Run an endpoint, with priority if `first` is set."""
-    with _child("push_target", *how) as process:
-        yield Target(int(_line(process)))
+    with child("push_target", *how) as process:
+        yield Target(int(line(process)))
 
 
 class Pusher:
@@ -59,13 +59,13 @@ class Pusher:
         if self._process.stdin is not None:
             self._process.stdin.write("cpu\n")
             self._process.stdin.flush()
-        return json.loads(_line(self._process))  # type: ignore[no-any-return]  # JSON
+        return json.loads(line(self._process))  # type: ignore[no-any-return]  # JSON
 
 
 @contextmanager
 def pusher(bootstrap: str, subscriptions: Sequence[dict[str, Any]]) -> Iterator[Pusher]:
     wanted = json.dumps({"bootstrap": bootstrap, "subscriptions": subscriptions})
-    with _child("pushing", wanted) as process:
+    with child("pushing", wanted) as process:
         yield Pusher(process)
 
 
@@ -89,17 +89,17 @@ class Reader:
 
     def begun(self) -> None:
         """Wait until it has read the first record."""
-        _line(self._process)
+        line(self._process)
 
     def times(self) -> list[float]:
         """Return when it had each record, once it has them all."""
-        return json.loads(_line(self._process))  # type: ignore[no-any-return]  # JSON
+        return json.loads(line(self._process))  # type: ignore[no-any-return]  # JSON
 
 
 @contextmanager
 def reader(bootstrap: str, topic: str, records: int) -> Iterator[Reader]:
     wanted = json.dumps({"bootstrap": bootstrap, "topic": topic, "records": records})
-    with _child("push_floor", wanted) as process:
+    with child("push_floor", wanted) as process:
         yield Reader(process)
 
 
@@ -152,7 +152,7 @@ def until_came(to: Target, records: int, *, within: float) -> dict[str, Any]:
 
 
 @contextmanager
-def _child(module: str, *args: str) -> Iterator["subprocess.Popen[str]"]:
+def child(module: str, *args: str) -> Iterator["subprocess.Popen[str]"]:
     command = [sys.executable, "-c", f"from benchmarks.{module} import main; main()", *args]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
@@ -167,7 +167,7 @@ def _child(module: str, *args: str) -> Iterator["subprocess.Popen[str]"]:
             process.stdout.close()
 
 
-def _line(process: "subprocess.Popen[str]") -> str:
+def line(process: "subprocess.Popen[str]") -> str:
     line = process.stdout.readline() if process.stdout is not None else ""
     if not line:
         sys.exit("a process of the benchmark has ended")

@@ -199,3 +199,5 @@ def test_the_jars_of_a_broker_are_listed() -> None:
     names = [line.partition("  ")[2] for line in KAFKA.checksums.read_text().splitlines()]
     assert "kafka_2.13-4.2.0.jar" in names
     assert len(names) == len(set(names))
+    # A machine puts an archive of the classes beside them.
+    assert [name for name in names if not name.endswith(".jar")] == []
