@@ -13,6 +13,8 @@ _BEGINS = """
 import multiprocessing, os, signal, subprocess, sys, threading
 from dovecote.process.signals import ending_within, on_end
 
+# A shell starts what runs in its background with this signal ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 heard = threading.Event()
 read, write = os.pipe()
 signal.alarm(120)
