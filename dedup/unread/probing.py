@@ -50,6 +50,11 @@ _WITHIN = -1
 _POLL_SECONDS = 0.5
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001  # librdkafka's name
 _RESET = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001  # as above
+_MISSING = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001  # as above
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # as above
+}
 
 
 class Readable(DovecoteError):
@@ -167,6 +172,9 @@ class _Reader:
         try:
             found: tuple[int, int] = self._consumer.get_watermark_offsets(place, _SECONDS)
         except KafkaException as error:
+            if error.args[0].code() in _MISSING:
+                msg = f"there is no {self._topic}/{self._partition} that we may see"
+                raise Readable(msg) from error
             msg = f"{self._topic}/{self._partition} cannot be asked for: {error.args[0].str()}"
             raise DovecoteError(msg) from error
         return found

@@ -95,6 +95,19 @@ class Store:
         with self._tables.begin() as conn:
             return _one(self._read(conn, "WHERE id = %s", id_), id_)
 
+    def require(self, wanted: Subscription, owner: str, most: int | None) -> None:
+        """
+        Check that a new subscription of `owner` can be stored.
+
+        Raises:
+            TooMany: the owner has `most` already.
+            Refused: it has secrets, and there is no key to seal them with.
+        """
+        self._sealed(wanted)
+        if most is not None:
+            with self._tables.begin() as conn:
+                self._require_room(conn, owner, most - 1)
+
     def create(
         self, wanted: Subscription, owner: str = "", most: int | None = None
     ) -> tuple[Stored, bool]:
@@ -118,9 +131,8 @@ class Store:
                 owner,
             ).fetchone()
             # The trigger lets one insert at a time, and this statement sees those before.
-            if new is not None and most is not None and self._count(conn, owner) > most:
-                msg = f"{owner!r} has {most} subscriptions already"
-                raise TooMany(msg)
+            if new is not None and most is not None:
+                self._require_room(conn, owner, most)
             found = _one(self._read(conn, "WHERE id = %s", wanted.id), wanted.id)
         if new is None and not self._is(found, wanted):
             msg = (
@@ -247,10 +259,12 @@ class Store:
                     )
         return changed
 
-    def _count(self, conn: Connection, owner: str) -> int:
+    def _require_room(self, conn: Connection, owner: str, most: int) -> None:
         query = "SELECT count(*) FROM {}.subscriptions WHERE owner = %s"
         (number,) = self._tables.execute(conn, query, owner).fetchall()[0]
-        return int(number)
+        if number > most:
+            msg = f"{owner!r} has too many subscriptions"
+            raise TooMany(msg)
 
     def _sealed(self, wanted: Subscription) -> dict[str, Any]:
         return wanted.model_dump(mode="json", context={"seal": self._keys.seal})
