@@ -168,6 +168,32 @@ def test_a_partition_that_stands_before_its_end_is_said_after_a_while(watched: W
     assert watched.watch.report() == ""
 
 
+def test_a_partition_that_was_idle_is_no_trouble_when_its_log_goes_on(watched: Watched) -> None:
+    for _ in range(10):
+        watched.watch.observe({PLACE: 42})
+        watched.now += 60
+    # A transaction has written a record, and is open for a moment.
+    for seconds in (1, 58):
+        watched.watch.observe({PLACE: 43})
+        assert watched.watch.report() == ""
+        watched.now += seconds
+    watched.watch.observe({PLACE: 43})
+    assert not watched.watch.says(PLACE)
+    watched.now += 2
+    watched.watch.observe({PLACE: 43})
+    assert watched.watch.says(PLACE)
+
+
+def test_errors_that_came_to_nothing_are_no_trouble_of_an_idle_partition(watched: Watched) -> None:
+    for _ in range(3):
+        watched.watch.failed(PLACE, 42, ODD)
+    for end, said in ((43, True), (42, False)):
+        watched.now += 61
+        watched.watch.observe({PLACE: end})
+        assert ("does not go on at offset 42: odd" in watched.watch.report()) is said
+    assert watched.metrics.stuck_partitions == frozenset()
+
+
 def test_what_was_revoked_or_begun_anew_is_forgotten(watched: Watched) -> None:
     watched.watch.failed(PLACE, 42, BROKEN)
     del watched.assigned[PLACE]
