@@ -14,7 +14,6 @@ from dedup.rules.lanes.assigned import Assigned
 from dedup.rules.unread import Place, SkipNote
 from dedup.unread.notes import summary
 from dedup.unread.probing import OF_RECORD
-from outbox.errors import DovecoteError
 
 _log = logging.getLogger("dovecote.consumer")
 
@@ -220,7 +219,7 @@ class Watch:
                 return
             try:
                 self._known, self._no_notes = self._looking.result(), ""
-            except (DovecoteError, KafkaException) as error:
+            except Exception as error:  # noqa: BLE001  # it is said, and no look ends a consumer
                 self._no_notes = f"what may be stepped over is not known: {error}"
             self._looking = None
         places = {

@@ -27,7 +27,7 @@ class AtOnce(Executor):
         done: Future[Any] = Future()
         try:
             done.set_result(call(*given, **named))
-        except DovecoteError as error:
+        except (DovecoteError, TypeError) as error:
             done.set_exception(error)
         return done
 
@@ -48,6 +48,7 @@ class Watched:
         self.moved: list[Mapping[Partition, int]] = []
         self.notes: list[SkipNote] = []
         self.no_notes = ""
+        self.fails: type[Exception] = DovecoteError
         self.metrics = Metrics("g")
         self.watch = Watch(
             self.assigned,
@@ -60,7 +61,7 @@ class Watched:
 
     def _noted(self, places: Mapping[Place, str | None]) -> Mapping[Place, SkipNote]:
         if self.no_notes:
-            raise DovecoteError(self.no_notes)
+            raise self.fails(self.no_notes)
         found = {place: covering(self.notes, place, id_) for place, id_ in places.items()}
         return {place: note for place, note in found.items() if note is not None}
 
@@ -130,8 +131,11 @@ def test_a_note_that_covers_the_offset_is_followed_and_another_is_not(
     assert 'as "ann" decided at now ("agreed")' in caplog.text
 
 
-def test_no_note_is_looked_for_while_everything_goes_on(watched: Watched) -> None:
-    watched.no_notes = "nobody may ask"
+@pytest.mark.parametrize("fails", [DovecoteError, TypeError])
+def test_no_note_is_looked_for_while_everything_goes_on(
+    watched: Watched, fails: type[Exception]
+) -> None:
+    watched.no_notes, watched.fails = "nobody may ask", fails
     watched.go_on(100)
     watched.watch.observe({PLACE: 42})
     assert watched.watch.report() == ""
