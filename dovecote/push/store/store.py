@@ -1,5 +1,6 @@
 """Store subscriptions in Postgres, with sealed secrets."""
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -28,6 +29,10 @@ _FORGET = (
 
 # In place of a secret that nobody reads.
 _NOTHING = f"{SEALED}{MASK}"
+
+
+# No subscription is nested so deeply.
+_DEEPEST = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +291,7 @@ class Store:
 
     def _read(self, conn: Connection, which: str, *values: object) -> list[Stored]:
         query = (
-            "SELECT id, version, spec, state, reason, since, created_at, owner"
+            "SELECT id, version, spec::text, state, reason, since, created_at, owner"
             " FROM {}.subscriptions "
         )
         return [
@@ -294,7 +299,7 @@ class Store:
                 id_,
                 version,
                 # Each has an id, by which it is shown and can be deleted.
-                {**(spec if isinstance(spec, dict) else {}), "id": id_},
+                {**_read_back(spec), "id": id_},
                 StoredStatus(state=state, reason=reason, since=since),
                 created,
                 owner,
@@ -316,13 +321,24 @@ def no_such(id_: str) -> str:
     return f"there is no subscription called {id_!r}"
 
 
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401  # JSON
-    """Return JSON with each sealed secret in it replaced."""
+def _read_back(text: str) -> dict[str, Any]:
+    """Return a specification as far as it can be one, whatever is stored."""
+    try:
+        found = _mapped(json.loads(text), str)
+    except (RecursionError, ValueError):  # nested too deeply, or a number of too many digits
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _mapped(value: Any, change: Callable[[str], str], depth: int = 0) -> Any:  # noqa: ANN401  # JSON
+    """Return JSON with each sealed secret replaced; what is nested too deeply is left out."""
     match value:
+        case dict() | list() if depth == _DEEPEST:
+            return None
         case dict():
-            return {name: _mapped(each, change) for name, each in value.items()}
+            return {name: _mapped(each, change, depth + 1) for name, each in value.items()}
         case list():
-            return [_mapped(each, change) for each in value]
+            return [_mapped(each, change, depth + 1) for each in value]
         case str() if value.startswith(SEALED):
             return change(value)
         case _:
