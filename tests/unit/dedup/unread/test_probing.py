@@ -1,4 +1,4 @@
-"""What a slow broker does not send is not taken for what the client cannot read."""
+"""Silence of a slow broker is not taken for a batch that the client cannot read."""
 
 from typing import Any
 
