@@ -226,7 +226,7 @@ class DeadTopic:
         if since is None:
             return places
         for place in places:
-            place.offset = int(since.timestamp() * 1000)
+            place.offset = max(0, int(since.timestamp() * 1000))
         found: list[TopicPartition] = consumer.offsets_for_times(places, timeout=_SECONDS)
         if error := first_error(found):
             raise KafkaException(error)

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -266,8 +266,6 @@ class Polling:
         self._observed = now
         if names := self._subscribing.names:
             self._absent.forget(names)
-        lacking = self._subscribing.lacking, self._absent.report(now), self._watch.report()
-        self._health.lacking = "; ".join(each for each in lacking if each)
         self._health.expired = self._metrics.expired_in_all
         records, size = self._partitions.in_memory()
         if self._remembered:
@@ -284,29 +282,38 @@ class Polling:
             records=records, size=size, lanes=lanes, held=held, oldest=self._workers.oldest
         )
         self._metrics.amplified(self._amplification.report())
-        ends: dict[Partition, int] = {}
-        standing: list[str] = []
-        self._unmoved.forget(self._assigned.keys())
-        for (topic, partition), each in self._assigned.items():
-            where = TopicPartition(topic, partition)
-            _, end = self._client.get_watermark_offsets(where, cached=True)
-            position = each.offsets.position
-            if position is not None and end >= 0:
-                age = each.age(time.time())
-                self._metrics.lag(topic, partition, max(0, end - position), age)
-                seconds = self._unmoved.seconds((topic, partition), position, end, now)
-                self._metrics.unmoved(topic, partition, seconds)
-                if self._unmoved.is_trouble(seconds):
-                    place = topic, partition
-                    why = self._why(each)
-                    standing.append(
-                        unmoved.standing(place, position, end, seconds=seconds, why=why)
-                    )
-            ends[topic, partition] = end
+        ends = {place: self._end_of(*place) for place in self._assigned}
         self._watch.observe(ends)
-        self._health.unmoved = unmoved.summed(standing)
-        if standing:
+        lacking = self._subscribing.lacking, self._absent.report(now), self._watch.report()
+        self._health.lacking = "; ".join(each for each in lacking if each)
+        self._health.unmoved = unmoved.summed(self._standing(ends, now))
+        if self._health.unmoved:
             _rarely.warning("%s", self._health.unmoved)
+
+    def _end_of(self, topic: str, partition: int) -> int:
+        """Return the end of a partition's log, as far as the client knows it."""
+        where = TopicPartition(topic, partition)
+        _, end = self._client.get_watermark_offsets(where, cached=True)
+        return int(end)
+
+    def _standing(self, ends: Mapping[Partition, int], now: float) -> list[str]:
+        """Measure the lag, and return which offsets do not move, and why."""
+        found: list[str] = []
+        self._unmoved.forget(self._assigned.keys())
+        for place, each in self._assigned.items():
+            position, end = each.offsets.position, ends[place]
+            if position is None or end < 0:
+                continue
+            self._metrics.lag(*place, max(0, end - position), each.age(time.time()))
+            due = each.stretch.due.get(position, 0.0)
+            seconds = self._unmoved.seconds(place, position, end, now, due=due)
+            self._metrics.unmoved(*place, seconds)
+            # The watch knows better why nothing comes.
+            is_said = not each.offsets.pending and self._watch.says(place)
+            if self._unmoved.is_trouble(seconds) and not is_said:
+                why = self._why(each)
+                found.append(unmoved.standing(place, position, end, seconds=seconds, why=why))
+        return found
 
     def _why(self, each: Assigned) -> str:
         """Return why a partition's offset may stand still."""

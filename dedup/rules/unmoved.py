@@ -18,11 +18,14 @@ class Unmoved:
 
     _since: dict[Partition, tuple[int, float]] = field(default_factory=dict)
 
-    def seconds(self, partition: Partition, offset: int, end: int, now: float) -> float:
+    def seconds(
+        self, partition: Partition, offset: int, end: int, now: float, *, due: float = 0.0
+    ) -> float:
         """
         Return for how long the partition has not moved from `offset`; 0.0: it is at its end.
 
-        `now` is on any clock that goes on.
+        `now` is on any clock that goes on. Until `due` the record waits for a time that was set
+        for it, so this is not counted.
         """
         if offset >= end:
             self._since.pop(partition, None)
@@ -30,7 +33,7 @@ class Unmoved:
         found = self._since.get(partition)
         if found is None or found[0] != offset:
             found = self._since[partition] = offset, now
-        return max(0.0, now - found[1])
+        return max(0.0, now - max(found[1], due))
 
     def is_trouble(self, seconds: float) -> bool:
         """Return whether somebody should look at it."""

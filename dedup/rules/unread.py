@@ -63,10 +63,11 @@ class SkipNote:
         """Return the note in a record's value; None: there is none."""
         try:
             found = cls(**json.loads(value or b""))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):  # whatever somebody has written there
             return None
         numbers = (found.partition, found.first, found.until)
-        texts = (found.group, found.topic, found.error, found.by, found.at, found.why)
+        topic_id = "" if found.topic_id is None else found.topic_id
+        texts = (found.group, found.topic, topic_id, found.error, found.by, found.at, found.why)
         sound = all(type(each) is int for each in numbers) and all(
             type(each) is str for each in texts
         )

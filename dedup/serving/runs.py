@@ -1,6 +1,7 @@
 """Progress of a run: which of its records are completed, and what holds up the rest."""
 
 import logging
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -90,7 +91,10 @@ class RunProgress(Generic[V]):
             case Failed(_, Early(error, after, scheduled)):
                 self.waiting, self.was_held, self.scheduled = record, True, scheduled
                 self.stretch.waits[record.offset] = error
-                return _seconds(after or timedelta(0))
+                seconds = _seconds(after or timedelta(0))
+                if scheduled:
+                    self.stretch.due[record.offset] = time.monotonic() + seconds
+                return seconds
             case Failed(_, result):
                 self.waiting, self.unplaced = record, result
             case Handled(_, Again() as again):
@@ -154,7 +158,7 @@ class RunProgress(Generic[V]):
     def leave(self) -> None:
         """Leave the waiting record to the partition's next owner, who gets it again."""
         if self.waiting is not None:
-            self.stretch.waits.pop(self.waiting.offset, None)
+            self._forget_wait(self.waiting)
         self.waiting, self.unplaced, self.unreleased = None, None, None
         self.was_held, self.burnt, self.outages = False, 0, 0
 
@@ -185,11 +189,15 @@ class RunProgress(Generic[V]):
     ) -> None:
         self.waiting, self.unplaced, self.burnt, self.outages = None, None, 0, 0
         if self.stretch.waits:
-            self.stretch.waits.pop(record.offset, None)
+            self._forget_wait(record)
         if self.was_held:
             self.waiting, self.unreleased = record, (as_what, reason)
         else:
             report.completed.append(Completed(self.stretch, record, as_what, reason))
+
+    def _forget_wait(self, record: Record) -> None:
+        self.stretch.waits.pop(record.offset, None)
+        self.stretch.due.pop(record.offset, None)
 
 
 def next_run(lane: Lane[Record]) -> Run[Record] | None:

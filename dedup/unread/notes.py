@@ -1,6 +1,7 @@
 """Keep notes of operators on what is stepped over, in a topic of their own."""
 
 import json
+import time
 from collections.abc import Mapping
 from contextlib import closing
 
@@ -8,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from dedup.rules.unread import SkipNote
+from dedup.rules.unread import Place, SkipNote
 from outbox.errors import DovecoteError
 from outbox.kafka import kafka_logger
 from outbox.secrets import fresh_all
@@ -20,15 +21,24 @@ _log = kafka_logger("dovecote.consumer.kafka")
 
 _SECONDS = 5.0  # a consumer that ends waits for its look at the notes
 _POLL_SECONDS = 0.5
+# The topic is small, unless somebody fills it.
+_MOST_SECONDS = 60.0
+_MOST_OF_PLACE = 10
+_MOST_BYTES = 100_000
 _CONFIG = {"cleanup.policy": "compact"}
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}  # noqa: SLF001  # librdkafka's name
 _THERE = KafkaError.TOPIC_ALREADY_EXISTS
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001  # as above
 
 
-def notes_of(kafka: Mapping[str, str], group: str) -> list[SkipNote]:
+def notes_of(
+    kafka: Mapping[str, str], group: str, places: Mapping[Place, str | None]
+) -> list[SkipNote]:
     """
-    Return the notes for a group; none, if the topic is not there.
+    Return a group's newest notes on places, at most 10 for each; none, if the topic is not there.
+
+    `places` says of each the id of its topic, if that is known. Other notes are not kept in
+    memory, however many there are.
 
     Raises:
         DovecoteError: they cannot be read.
@@ -50,35 +60,48 @@ def notes_of(kafka: Mapping[str, str], group: str) -> list[SkipNote]:
             found = consumer.list_topics(TOPIC, timeout=_SECONDS).topics[TOPIC]
             if found.error is not None and found.error.code() in _MISSING:
                 return []
-            values = _values(consumer, set(found.partitions))
+            return _found(consumer, set(found.partitions), group, places)
         except KafkaException as error:
             msg = f"topic {TOPIC!r}, of what is stepped over, cannot be read: "
             raise DovecoteError(msg + error.args[0].str()) from error
-    decoded = (SkipNote.decode(value) for value in values.values())
-    return [each for each in decoded if each is not None and each.group == group]
 
 
-def _values(consumer: Consumer, open_: set[int]) -> dict[bytes | None, bytes | None]:
-    """Return the newest value of each key."""
+def _found(
+    consumer: Consumer, open_: set[int], group: str, places: Mapping[Place, str | None]
+) -> list[SkipNote]:
     consumer.assign([TopicPartition(TOPIC, each, 0) for each in open_])
-    values: dict[bytes | None, bytes | None] = {}
-    waited = 0.0
+    found: dict[bytes | None, SkipNote] = {}
+    waited, deadline = 0.0, time.monotonic() + _MOST_SECONDS
     while open_:
         message = consumer.poll(_POLL_SECONDS)
+        waited += 0 if message is not None else _POLL_SECONDS
+        if waited >= _SECONDS or time.monotonic() > deadline:
+            why = "no answer" if waited >= _SECONDS else "too much is written there"
+            msg = f"topic {TOPIC!r}, of what is stepped over, cannot be read: {why}"
+            raise DovecoteError(msg)
         if message is None:
-            waited += _POLL_SECONDS
-            if waited >= _SECONDS:
-                msg = f"topic {TOPIC!r}, of what is stepped over, cannot be read: no answer"
-                raise DovecoteError(msg)
             continue
         error = message.error()
         if error is None:
-            values[message.key()] = message.value()
+            found.pop(message.key(), None)  # a later record of a key replaces it
+            note = _note(message.value())
+            if note is not None and note.group == group and _is_of(note, places):
+                found[message.key()] = note
+                if len(found) > _MOST_OF_PLACE * len(places):
+                    del found[next(iter(found))]
         elif error.code() == _END:
             open_.discard(message.partition() or 0)
         elif not error.retriable():
             raise KafkaException(error)
-    return values
+    return [*found.values()]
+
+
+def _note(value: bytes | None) -> SkipNote | None:
+    return None if value is None or len(value) > _MOST_BYTES else SkipNote.decode(value)
+
+
+def _is_of(note: SkipNote, places: Mapping[Place, str | None]) -> bool:
+    return any(note.covers(place, id_) for place, id_ in places.items())
 
 
 def keep(kafka: Mapping[str, str], note: SkipNote) -> None:

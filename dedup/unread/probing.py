@@ -50,6 +50,11 @@ _WITHIN = -1
 _POLL_SECONDS = 0.5
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001  # librdkafka's name
 _RESET = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001  # as above
+_MISSING = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001  # as above
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # as above
+}
 
 
 class Readable(DovecoteError):
@@ -93,7 +98,7 @@ def noted(
     Raises:
         DovecoteError: Kafka does not answer, or the notes cannot be read.
     """
-    notes, found = notes_of(kafka, group), dict[Place, SkipNote]()
+    notes, found = notes_of(kafka, group, places), dict[Place, SkipNote]()
     for place, id_ in places.items():
         if (note := covering(notes, place, id_)) is not None:
             try:
@@ -134,6 +139,10 @@ def unread(kafka: Mapping[str, str], place: Place) -> tuple[str, int, int]:
     return found.error, first, until
 
 
+class _Silence:
+    """Nothing came for a while, and no error."""
+
+
 class _Reader:
     """Tries to read single offsets of a partition."""
 
@@ -167,6 +176,9 @@ class _Reader:
         try:
             found: tuple[int, int] = self._consumer.get_watermark_offsets(place, _SECONDS)
         except KafkaException as error:
+            if error.args[0].code() in _MISSING:
+                msg = f"there is no {self._topic}/{self._partition} that we may see"
+                raise Readable(msg) from error
             msg = f"{self._topic}/{self._partition} cannot be asked for: {error.args[0].str()}"
             raise DovecoteError(msg) from error
         return found
@@ -178,6 +190,20 @@ class _Reader:
         Raises:
             DovecoteError: Kafka does not answer.
         """
+        found = self._tried(offset)
+        if not isinstance(found, _Silence):
+            return found
+        # A quota, too, lets nothing come for a while. Then nothing comes from the end either.
+        _, end = self.bounds()
+        if isinstance(self._tried(end), _Silence):
+            msg = (
+                f"{self._topic}/{self._partition}: the broker sends nothing for {_SECONDS:g} s, "
+                "from the end either; a quota may hold it back, so try again later"
+            )
+            raise DovecoteError(msg)
+        return Unread(_WITHIN, f"nothing comes for {_SECONDS:g} s")
+
+    def _tried(self, offset: int) -> "Unread | _Silence | None":
         self._broker = ""
         self._assign(offset)
         deadline = time.monotonic() + _SECONDS
@@ -197,8 +223,7 @@ class _Reader:
                     raise DovecoteError(msg)
             if self._broker:
                 return Unread(offset, self._broker)
-        self.bounds()  # the broker answers, and the client makes nothing of the batch
-        return Unread(_WITHIN, f"nothing comes for {_SECONDS:g} s")
+        return _Silence()
 
     def _assign(self, offset: int) -> None:
         self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])

@@ -14,7 +14,6 @@ from dedup.rules.lanes.assigned import Assigned
 from dedup.rules.unread import Place, SkipNote
 from dedup.unread.notes import summary
 from dedup.unread.probing import OF_RECORD
-from outbox.errors import DovecoteError
 
 _log = logging.getLogger("dovecote.consumer")
 
@@ -40,6 +39,8 @@ class _Stuck:
     why: str
     since: float
     errors: int = 0
+    failed: float = 0.0
+    """When the last error came."""
     pause: float = _FIRST_PAUSE
     again: float = 0.0
     logged: float = -_AGAIN_SECONDS
@@ -73,7 +74,7 @@ class Watch:
         self._assigned, self._read_from, self._noted = assigned, read_from, noted
         self._threads, self._metrics, self._stall_after = threads, metrics, stall_after
         self._stuck: dict[Partition, _Stuck] = {}
-        self._standing: dict[Partition, tuple[Assigned, int | None, float]] = {}
+        self._standing: dict[Partition, tuple[Assigned, int, float]] = {}
         self._known: Mapping[Place, SkipNote] = {}
         self._looking: Future[Mapping[Place, SkipNote]] | None = None
         self._looked = -_LOOK_SECONDS
@@ -89,7 +90,7 @@ class Watch:
         at = found.offsets.next
         at = max(0, offset or 0) if at is None else at
         stuck = self._known_as(place, _Stuck(found, at, "", now))
-        stuck.why, stuck.errors = error.str(), stuck.errors + 1
+        stuck.why, stuck.errors, stuck.failed = error.str(), stuck.errors + 1, now
         if error.code() in OF_RECORD:
             found.blocked = True
             stuck.again = now + stuck.pause
@@ -137,18 +138,30 @@ class Watch:
         """Notice which partitions go on, and which do not; `ends` are those of their logs."""
         now = time.monotonic()
         for place, each in list(self._stuck.items()):
-            if not each.assigned.blocked and each.assigned.offsets.next not in {None, each.at}:
+            if each.assigned.blocked:
+                continue
+            if each.assigned.offsets.next not in {None, each.at}:
                 _log.info("%s/%d goes on after offset %d", *place, each.at)
                 self._end(place)
+            elif each.at == ends.get(place) and now - each.failed > _AGAIN_SECONDS:
+                self._end(place)  # the errors have passed, and nothing is there to go on with
         for place in self._standing.keys() - self._assigned.keys():
             del self._standing[place]
         for place, found in self._assigned.items():
-            at = found.offsets.next
+            at, end = found.offsets.next, ends.get(place, -1)
+            if at is None or at >= end or found.paused or found.blocked:
+                self._standing.pop(place, None)
+                continue
             known = self._standing.get(place)
-            if known is None or known[:2] != (found, at) or found.paused or found.blocked:
+            if known is None or known[:2] != (found, at):
                 self._standing[place] = found, at, now
-            elif at is not None and at < ends.get(place, -1):
-                self._silent(place, _Stuck(found, at, "", now), now - known[2], ends[place])
+            else:
+                self._silent(place, _Stuck(found, at, "", now), now - known[2], end)
+
+    def says(self, place: Partition) -> bool:
+        """Return whether it reports a partition."""
+        found = self._stuck.get(place)
+        return found is not None and found.is_said
 
     def report(self) -> str:
         """Return which partitions do not go on, and why."""
@@ -206,7 +219,7 @@ class Watch:
                 return
             try:
                 self._known, self._no_notes = self._looking.result(), ""
-            except (DovecoteError, KafkaException) as error:
+            except Exception as error:  # noqa: BLE001  # it is said, and no look ends a consumer
                 self._no_notes = f"what may be stepped over is not known: {error}"
             self._looking = None
         places = {

@@ -30,5 +30,9 @@ class NotPermitted(DovecoteError):
         """Pairs of a field's path and words."""
 
 
+class Busy(DovecoteError):
+    """The caller's token has too many requests under way."""
+
+
 class Away(DovecoteError):
     """The database or a broker does not answer: the same request may succeed later."""

@@ -15,8 +15,9 @@ from outbox.errors import InvalidEvent
 from outbox.event import Event, Headers, Limits, require_headers
 from outbox.postgres.ours import Ours
 
-# A record in such a topic would pass for Kafka's own, or for a relay's progress.
-_RESERVED_TOPIC = re.compile(r"__|dovecote\.(progress|markers)\.")
+# A record in such a topic would pass for Kafka's own, for a relay's progress, for an operator's
+# decision, or for what push has put there.
+_RESERVED_TOPIC = re.compile(r"__|dovecote\.((progress|markers|push)\.|skips)")
 _PLACEHOLDER = re.compile(r"%[bt]::(\w+)(\[\])?")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

@@ -28,7 +28,13 @@ def no_answer(_: Collection[str]) -> Mapping[str, Reason | None]:
 
 
 # Kafka's own topics and ours: an event there would forge what other programs believe.
-_OURS = ("__", "dovecote.progress.", "dovecote.markers.", "dovecote.skips")
+_OURS = (
+    "__",
+    "dovecote.progress.",
+    "dovecote.markers.",
+    "dovecote.push.",
+    "dovecote.skips",
+)
 
 # The shortest and the longest pause between two questions about a topic that is waited for, in
 # seconds; the longer it has been missing, the longer the pause. Other topics get the longest.

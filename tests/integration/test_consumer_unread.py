@@ -2,10 +2,12 @@
 
 import json
 import sys
+import time
 from pathlib import Path
 from subprocess import run as call
 
 import pytest
+from confluent_kafka import Producer
 
 from dedup import Dead
 from dedup.kafka.dead_topic import DeadTopic
@@ -88,6 +90,35 @@ def test_a_batch_that_unpacks_to_too_much_holds_its_partition_and_is_stepped_ove
     with consuming(kafka, name, kafka=LIMITS, group=f"{name}-other") as run:
         trouble(run)
         assert run.of_key("k") == [f"k-{n}" for n in range(3)]
+
+
+def test_a_partition_that_does_not_go_on_is_said_once_with_its_reason(
+    stack: Servers, topic: MakeTopic
+) -> None:
+    broken, open_, kafka = topic(), topic(), stack.kafka.bootstrap
+    writer = Producer({"bootstrap.servers": kafka, "transactional.id": open_})
+    writer.init_transactions()
+    for name in (broken, open_):
+        produce(kafka, event(name, "k", 0))
+    with consuming(kafka, broken, topics=[broken, open_], kafka=LIMITS, stall_after="2s") as run:
+        run.has_handled(2)
+        until(lambda: not run.consumer.health.lacking, within=20, what="no trouble")
+        produce_bomb(kafka, broken)
+        writer.begin_transaction()
+        writer.produce(open_, b"1", b"k")
+        writer.flush(patient(20))
+        for name, why in ((broken, "Decompression"), (open_, "nothing has come for")):
+            said = f"{name}/0 does not go on at offset 1: {why}"
+            until(lambda said=said: said in reason(run), within=30, what=said)  # type: ignore[misc]  # bound at once
+        waited = time.monotonic() + 4
+        until(lambda: time.monotonic() > waited, within=20, what="that both have stood for long")
+        assert "has stood" not in reason(run)
+        writer.abort_transaction()
+        until(lambda: f"{open_}/0" not in reason(run), within=20, what="it goes on")
+
+
+def reason(run: Consuming) -> str:
+    return run.consumer.health.ready().reason
 
 
 def test_a_note_that_covers_too_much_costs_nothing_that_can_be_read(

@@ -41,6 +41,8 @@ def test_a_group_is_set_to_both_ends_a_time_and_offsets(stack: Servers, filled: 
     assert positions.reset(found, "latest") == {filled: {"0": 10, "1": 0}}
     assert positions.reset(found, at) == {filled: {"0": 4, "1": 0}}
     assert positions.reset(found, late) == {filled: {"0": 10, "1": 0}}
+    before = At(time=datetime(1969, 12, 31, tzinfo=UTC))
+    assert positions.reset(found, before) == {filled: {"0": 0, "1": 0}}
     assert positions.reset(found, Offsets(offsets={filled: {"0": 7}})) == {filled: {"0": 7}}
     some = reading(filled, topics=[], partitions=[{"topic": filled, "numbers": [0]}])
     assert positions.reset(some, "latest") == {filled: {"0": 10}}

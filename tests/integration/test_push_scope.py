@@ -231,6 +231,20 @@ def test_a_token_uses_what_its_scope_has_and_no_more(api: Api) -> None:
     assert committed(api.kafka, TOPIC, group=group)[0] == 10
 
 
+def test_a_subscription_that_is_refused_moves_no_group(api: Api) -> None:
+    for number in range(3):
+        wanted = described(f"few.{number}", group=None)
+        assert api("few", "POST", "/subscriptions", wanted).status == 201
+    group = f"shop-{uuid4().hex}"
+    consumer = Consumer({"bootstrap.servers": api.kafka, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(TOPIC, 0, 10)], asynchronous=False)
+    consumer.close()
+    wanted = described("few.x", group=group, start={"offsets": {TOPIC: {"0": 3}}})
+    refused = api("few", "POST", "/subscriptions", wanted)
+    assert "max_subscriptions" in refused.body["error"]
+    assert committed(api.kafka, TOPIC, group=group)[0] == 10
+
+
 def test_an_owner_has_no_more_subscriptions_than_it_may_however_many_ask_at_once(
     api: Api,
 ) -> None:

@@ -30,6 +30,9 @@ BAD: dict[str, Any] = {
     "sealed": {**LEAST, "id": "sealed", "signing": {"secrets": ["sealed:no token"]}},
     "deep": {**LEAST, "id": "deep", "topics": [[[[[[[["a"]]]]]]]]},
 }
+# Python reads JSON of up to about 1,000 levels, and numbers of up to 4,300 digits.
+WORSE = {"deep-600": "[" * 600 + "]" * 600, "deep-5000": "[" * 5_000 + "]" * 5_000}
+WORSE |= {"long": "9" * 5_000}
 
 
 def test_what_is_stored_and_bad_stops_no_start_is_shown_and_can_be_deleted(
@@ -40,13 +43,18 @@ def test_what_is_stored_and_bad_stops_no_start_is_shown_and_can_be_deleted(
             conn.execute(
                 "INSERT INTO push.subscriptions (id, spec) VALUES (%s, %s)", [id_, Jsonb(spec)]
             )
+        for id_, topics in WORSE.items():
+            spec = f'{{"id": "{id_}", "topics": {topics}}}'
+            conn.execute(
+                "INSERT INTO push.subscriptions (id, spec) VALUES (%s, %s::jsonb)", [id_, spec]
+            )
         with idle(push_settings(dsn, stack.kafka.bootstrap)) as (running, engine):
             client = Client(running.at.port)
             until(lambda: "slack" in engine.work, within=5, what="the good one is delivered")
             until(
                 lambda: all(
                     client("GET", f"/subscriptions/{id_}").body["delivery"]["trouble"]
-                    for id_ in BAD
+                    for id_ in (*BAD, *WORSE)
                 ),
                 within=5,
                 what="the trouble of each is shown",
@@ -57,6 +65,7 @@ def test_what_is_stored_and_bad_stops_no_start_is_shown_and_can_be_deleted(
             assert client("GET", "/broker/subscription").status == 200
             assert {each["id"] for each in client("GET", "/subscriptions").body} == {
                 *BAD,
+                *WORSE,
                 "slack",
                 "namesake",
             }
@@ -66,9 +75,9 @@ def test_what_is_stored_and_bad_stops_no_start_is_shown_and_can_be_deleted(
             )
             assert listed.exit_code == 0, listed.output
             assert [line.split()[0] for line in listed.output.splitlines()] == sorted(
-                [*BAD, "slack", "namesake"]
+                [*BAD, *WORSE, "slack", "namesake"]
             )
-            for id_ in BAD:
+            for id_ in (*BAD, *WORSE):
                 assert client("POST", f"/subscriptions/{id_}/pause").status == 200
                 path, start = f"/subscriptions/{id_}/replay", {"start": "earliest"}
                 assert client("POST", path, start).status == 422

@@ -51,6 +51,8 @@ def test_a_batch_that_cannot_be_read_holds_one_subscription_and_is_stepped_over_
         assert (refused.status, "can be read" in refused.body["error"]) == (422, True)
         refused = client("POST", path, {**place, "topic": other})
         assert (refused.status, "does not read" in refused.body["error"]) == (422, True)
+        refused = client("POST", path, {**place, "partition": 9})
+        assert (refused.status, f"no {name}/9" in refused.body["error"]) == (422, True)
         assert client("POST", path, {**place, "why": ""}).status == 422
         url = f"http://127.0.0.1:{api.at.port}"
         done = CliRunner().invoke(

@@ -227,7 +227,14 @@ def test_a_writer_cannot_read_change_or_go_round_the_entry_point(
 
 
 @pytest.mark.parametrize(
-    "topic", ["dovecote.progress.shop", "dovecote.markers.job", "__transaction_state"]
+    "topic",
+    [
+        "dovecote.progress.shop",
+        "dovecote.markers.job",
+        "dovecote.push.slack.requeued",
+        "dovecote.skips",
+        "__transaction_state",
+    ],
 )
 def test_a_writer_cannot_write_to_topics_that_remember(crew: Crew, topic: str) -> None:
     with psycopg.connect(crew.writer) as conn:

@@ -13,11 +13,11 @@ from typing import Any, Self
 
 import psycopg
 
-from dedup.inbox import schema as inbox_schema
 from dovecote.push.delivery.engine import Engine, HeldIn, Surroundings
 from dovecote.push.rules.sending.addresses import networks
 from dovecote.push.rules.sending.ports import AttemptReport, DeliveryReport, Work
 from dovecote.push.rules.subscription.subscription import subscription
+from dovecote.push.store import schema
 from tests.support.consuming import committed, end_of
 from tests.support.waiting import patient, until
 
@@ -258,7 +258,7 @@ def first_attempts(endpoint: Endpoint) -> dict[str, list[int]]:
 
 def install_held(dsn: str) -> HeldIn:
     with psycopg.connect(dsn) as conn:
-        inbox_schema.install(conn, "push_held")
+        schema.install(conn, "push_held")
     return HeldIn(dsn=dsn, schema="push_held")
 
 

@@ -53,6 +53,9 @@ class Stretch(Generic[R]):
     waits: dict[int, str] = field(default_factory=dict, repr=False)
     """Why the records wait that were begun and are not completed, by their offsets."""
 
+    due: dict[int, float] = field(default_factory=dict, repr=False)
+    """When the time comes that was set for such a record, on the clock that never goes back."""
+
 
 @dataclass(slots=True, eq=False)
 class Run(Generic[R]):

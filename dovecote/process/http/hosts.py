@@ -49,8 +49,11 @@ class Hosts:
         Return why a request is refused; empty: it is not.
 
         `host` and `origin` are its headers. A page of the same host may ask, and a page of one of
-        our names.
+        our names. A request without a host is no page's: probes of HTTP/1.0 have none, and a
+        browser always has one.
         """
+        if host is None and origin is None:
+            return ""
         named = _name(host or "")
         if not self._ours(named):
             return (

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Asked
 
 from dovecote.process.http.safe_headers import SAFE
-from dovecote.push.api.caller import Caller
+from dovecote.push.api.caller import Caller, Turns
 from dovecote.push.rules.access.routes import NEEDS, is_audited
 from dovecote.push.rules.access.scope import NOBODY, Scope
 from dovecote.push.store.audit import Deed, Entry
@@ -67,8 +67,9 @@ class Access:
         max_body: int,
         note: Callable[[Entry], object],
     ) -> None:
-        self._app, self._tokens, self._max_body, self._note = app, list(tokens), max_body, note
-        is_limited = any(not scope.sees_all for _, scope in self._tokens)
+        self._app, self._max_body, self._note = app, max_body, note
+        self._tokens = [(digest, scope, Turns()) for digest, scope in tokens]
+        is_limited = any(not scope.sees_all for _, scope in tokens)
         self._public = PUBLIC if is_limited else PUBLIC | _SHOWING
 
     async def __call__(self, asked: Asked, receive: Receive, send: Send) -> None:
@@ -97,10 +98,12 @@ class Access:
         given = hashed(token.strip()).encode()
         # Compare with all tokens, so that the time does not show which one matched.
         known = [
-            scope for digest, scope in self._tokens if hmac.compare_digest(given, digest.encode())
+            (scope, turns)
+            for digest, scope, turns in self._tokens
+            if hmac.compare_digest(given, digest.encode())
         ]
         if scheme.lower() == "bearer" and known:
-            return Caller(known[0]), None
+            return Caller(*known[0]), None
         words = "missing or unknown token: send Authorization: Bearer …"
         return Caller(NOBODY), (401, words, _CHALLENGE)
 

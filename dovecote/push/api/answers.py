@@ -197,9 +197,10 @@ def errors(*statuses: int) -> Responses:
         409: "It conflicts with the present state.",
         413: "The body is too long.",
         422: "It is not valid; `problems` says where.",
+        429: "The token has too many requests under way.",
         503: "The database or the broker does not answer.",
     }
-    always = {400, 401, 403, 413, 422, 503}
+    always = {400, 401, 403, 413, 422, 429, 503}
     return {
         status: {"model": Error, "description": why[status]}
         for status in sorted(always | set(statuses))

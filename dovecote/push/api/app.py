@@ -22,6 +22,7 @@ from dovecote.push.api.dead import Chosen
 from dovecote.push.api.routing import require_needs, router
 from dovecote.push.errors import (
     Away,
+    Busy,
     Conflict,
     NoSuchSubscription,
     NotPermitted,
@@ -40,6 +41,7 @@ _STATUS: Mapping[type[Exception], int] = {
     NoSuchSubscription: 404,
     Conflict: 409,
     RequestRefused: 422,
+    Busy: 429,
     Away: 503,
 }
 
@@ -268,7 +270,10 @@ def _invalid(request: Request, error: Exception) -> JSONResponse:
 
 def _failed(request: Request, error: Exception) -> JSONResponse:
     found = error.problems if isinstance(error, NotPermitted) else ()
-    return _error(request, _STATUS.get(type(error), 503), str(error), found)
+    answer = _error(request, _STATUS.get(type(error), 503), str(error), found)
+    if isinstance(error, Busy):
+        answer.headers["retry-after"] = "1"
+    return answer
 
 
 def _refused(request: Request, error: Exception) -> JSONResponse:

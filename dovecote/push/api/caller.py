@@ -1,13 +1,50 @@
 """The caller of a request: what its token may do, and what the audit log has of the request."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Request
 
+from dovecote.push.errors import Busy
 from dovecote.push.rules.access.scope import Scope, covers
 from dovecote.push.store.store import Stored
+
+AT_ONCE = 8
+"""Most requests of a token that are worked on at a time: each may wait long for Kafka."""
+WAITING = 64
+"""Most requests of a token that wait for that."""
+
+
+class Turns:
+    """
+    Lets few requests of one token be worked on at a time.
+
+    All tokens share the server's threads, so one of them could take them all.
+    """
+
+    def __init__(self) -> None:
+        self._free, self._there = asyncio.Semaphore(AT_ONCE), 0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """
+        Wait for a turn, and have it for the block.
+
+        Raises:
+            Busy: too many wait already.
+        """
+        if self._there >= AT_ONCE + WAITING:
+            msg = f"this token has {self._there} requests under way: ask again later"
+            raise Busy(msg)
+        self._there += 1
+        try:
+            async with self._free:
+                yield
+        finally:
+            self._there -= 1
 
 
 @dataclass(slots=True)
@@ -15,6 +52,8 @@ class Caller:
     """One request's caller; operations note here what the audit log is to have."""
 
     scope: Scope
+    turns: Turns = field(default_factory=Turns)
+    """Its token has them."""
     is_open: bool = False
     """Whether the route is open to everybody, whoever calls."""
     subscription: str = ""

@@ -73,17 +73,17 @@ class Control:
         caller.subscription, caller.detail = wanted.id, wanted.outline()
         self._permit(caller, wanted)
         kafka = self._kafka(caller, wanted)
-        if (known := self._known(wanted.id)) is not None:
-            self._nameable(caller, known)
-        elif not caller.scope.may_name(wanted.id):
-            raise _refused([caller.scope.unnamed(wanted.id)])
-        elif isinstance(wanted.start, At | Offsets):
-            Positions(kafka).reset(wanted, wanted.start)
         owner = self._owners.at(wanted.id) if caller.scope.sees_all else caller.scope.owner
+        owner, most = owner or caller.scope.owner, caller.scope.most
         try:
-            found, is_new = self._store.create(
-                wanted, owner or caller.scope.owner, caller.scope.most
-            )
+            if (known := self._known(wanted.id)) is not None:
+                self._nameable(caller, known)
+            elif not caller.scope.may_name(wanted.id):
+                raise _refused([caller.scope.unnamed(wanted.id)])
+            elif isinstance(wanted.start, At | Offsets):
+                self._store.require(wanted, owner, most)  # a refused one moves no group
+                Positions(kafka).reset(wanted, wanted.start)
+            found, is_new = self._store.create(wanted, owner, most)
         except TooMany:
             raise _refused([caller.scope.too_many()]) from None
         except Conflict:

@@ -142,9 +142,8 @@ class Positions:
                 raise RequestRefused(msg)
             return [TopicPartition(*each) for each in chosen]
         if isinstance(to, At):
-            found = self._offsets(
-                places, OffsetSpec.for_timestamp(round(to.time.timestamp() * 1000))
-            )
+            since = max(0, round(to.time.timestamp() * 1000))  # no record is older than 1970
+            found = self._offsets(places, OffsetSpec.for_timestamp(since))
             ends = self._offsets(places, OffsetSpec.latest())
             found = {place: ends[place] if at < 0 else at for place, at in found.items()}
         else:

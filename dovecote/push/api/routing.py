@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.routing import APIRoute, APIRouter
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route
 
 from dovecote.process import strict_json
@@ -25,6 +26,13 @@ class _Body(Request):
             raise HTTPException(400, f"the body is not JSON: {error}") from None
 
 
+async def _whole(request: Request) -> None:
+    try:
+        await request.body()
+    except ClientDisconnect:
+        raise HTTPException(400, "the body did not come as a whole") from None
+
+
 class _Checked(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -36,7 +44,10 @@ class _Checked(APIRoute):
             why = lacking(caller.scope, NEEDS[request.method, self.path])
             if why and not caller.is_open:
                 raise NotPermitted(why)
-            return await handle(_Body(request.scope, request.receive))
+            asked = _Body(request.scope, request.receive)
+            await _whole(asked)  # first: a client that sends it slowly takes no turn
+            async with caller.turns.turn():
+                return await handle(asked)
 
         return permit
 

@@ -1,5 +1,6 @@
 """Store subscriptions in Postgres, with sealed secrets."""
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -28,6 +29,10 @@ _FORGET = (
 
 # In place of a secret that nobody reads.
 _NOTHING = f"{SEALED}{MASK}"
+
+
+# No subscription is nested so deeply.
+_DEEPEST = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,19 @@ class Store:
         with self._tables.begin() as conn:
             return _one(self._read(conn, "WHERE id = %s", id_), id_)
 
+    def require(self, wanted: Subscription, owner: str, most: int | None) -> None:
+        """
+        Check that a new subscription of `owner` can be stored.
+
+        Raises:
+            TooMany: the owner has `most` already.
+            Refused: it has secrets, and there is no key to seal them with.
+        """
+        self._sealed(wanted)
+        if most is not None:
+            with self._tables.begin() as conn:
+                self._require_room(conn, owner, most - 1)
+
     def create(
         self, wanted: Subscription, owner: str = "", most: int | None = None
     ) -> tuple[Stored, bool]:
@@ -118,9 +136,8 @@ class Store:
                 owner,
             ).fetchone()
             # The trigger lets one insert at a time, and this statement sees those before.
-            if new is not None and most is not None and self._count(conn, owner) > most:
-                msg = f"{owner!r} has {most} subscriptions already"
-                raise TooMany(msg)
+            if new is not None and most is not None:
+                self._require_room(conn, owner, most)
             found = _one(self._read(conn, "WHERE id = %s", wanted.id), wanted.id)
         if new is None and not self._is(found, wanted):
             msg = (
@@ -247,10 +264,12 @@ class Store:
                     )
         return changed
 
-    def _count(self, conn: Connection, owner: str) -> int:
+    def _require_room(self, conn: Connection, owner: str, most: int) -> None:
         query = "SELECT count(*) FROM {}.subscriptions WHERE owner = %s"
         (number,) = self._tables.execute(conn, query, owner).fetchall()[0]
-        return int(number)
+        if number > most:
+            msg = f"{owner!r} has too many subscriptions"
+            raise TooMany(msg)
 
     def _sealed(self, wanted: Subscription) -> dict[str, Any]:
         return wanted.model_dump(mode="json", context={"seal": self._keys.seal})
@@ -272,7 +291,7 @@ class Store:
 
     def _read(self, conn: Connection, which: str, *values: object) -> list[Stored]:
         query = (
-            "SELECT id, version, spec, state, reason, since, created_at, owner"
+            "SELECT id, version, spec::text, state, reason, since, created_at, owner"
             " FROM {}.subscriptions "
         )
         return [
@@ -280,7 +299,7 @@ class Store:
                 id_,
                 version,
                 # Each has an id, by which it is shown and can be deleted.
-                {**(spec if isinstance(spec, dict) else {}), "id": id_},
+                {**_read_back(spec), "id": id_},
                 StoredStatus(state=state, reason=reason, since=since),
                 created,
                 owner,
@@ -302,13 +321,24 @@ def no_such(id_: str) -> str:
     return f"there is no subscription called {id_!r}"
 
 
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401  # JSON
-    """Return JSON with each sealed secret in it replaced."""
+def _read_back(text: str) -> dict[str, Any]:
+    """Return a specification as far as it can be one, whatever is stored."""
+    try:
+        found = _mapped(json.loads(text), str)
+    except (RecursionError, ValueError):  # nested too deeply, or a number of too many digits
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _mapped(value: Any, change: Callable[[str], str], depth: int = 0) -> Any:  # noqa: ANN401  # JSON
+    """Return JSON with each sealed secret replaced; what is nested too deeply is left out."""
     match value:
+        case dict() | list() if depth == _DEEPEST:
+            return None
         case dict():
-            return {name: _mapped(each, change) for name, each in value.items()}
+            return {name: _mapped(each, change, depth + 1) for name, each in value.items()}
         case list():
-            return [_mapped(each, change) for each in value]
+            return [_mapped(each, change, depth + 1) for each in value]
         case str() if value.startswith(SEALED):
             return change(value)
         case _:

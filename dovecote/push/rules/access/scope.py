@@ -18,8 +18,11 @@ RIGHTS: tuple[Right, ...] = get_args(Right)
 EVERY = ("*",)
 
 _PORTS = {"http": 80, "https": 443}
-# With these a path can leave the folder that it seems to be in: a server may decode it twice.
-_CLIMBS = re.compile(r"(^|/)\.{1,2}(/|$)|\\|%(2e|2f|5c|25)", re.IGNORECASE)
+# With these a path can leave the folder that it seems to be in: a server may decode it twice, cut
+# off parameters (`..;x/`) and control characters, or take more bytes for a dot than it has.
+_CLIMBS = re.compile(
+    r"(^|/)\.{1,2}(;|/|$)|\\|%(2e|2f|5c|25|3b|u|[01][0-9a-f]|c0|c1|e0%80|f0%80)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

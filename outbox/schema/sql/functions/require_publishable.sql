@@ -14,8 +14,8 @@ BEGIN
             AND topic NOT IN ('.', '..')) IS NOT TRUE THEN
         RAISE check_violation USING MESSAGE = format('outbox: %L is not a Kafka topic name', topic);
     END IF;
-    IF starts_with(topic, '__') OR starts_with(topic, 'dovecote.progress.')
-            OR starts_with(topic, 'dovecote.markers.') THEN
+    IF starts_with(topic, '__') OR starts_with(topic, 'dovecote.')
+            AND topic ~ '^dovecote\.((progress|markers|push)\.|skips)' THEN
         RAISE check_violation USING
             MESSAGE = format('outbox: topic %L is Kafka''s or Dovecote''s own', topic);
     END IF;

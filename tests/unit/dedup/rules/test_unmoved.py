@@ -21,6 +21,13 @@ def test_only_an_offset_that_stands_still_before_its_end_is_trouble() -> None:
     assert unmoved.seconds(PLACE, 12, 13, 400) == 0
 
 
+def test_a_record_that_is_not_due_yet_does_not_stand_still() -> None:
+    unmoved = Unmoved(after=60)
+    assert unmoved.seconds(PLACE, 5, 9, 0, due=3_600) == 0
+    assert unmoved.seconds(PLACE, 5, 9, 3_000, due=3_600) == 0
+    assert unmoved.seconds(PLACE, 5, 9, 3_700, due=3_600) == 100
+
+
 def test_a_partition_that_is_gone_begins_anew() -> None:
     unmoved = Unmoved(after=60)
     unmoved.seconds(PLACE, 5, 9, 0)

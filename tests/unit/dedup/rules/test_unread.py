@@ -52,7 +52,9 @@ def test_a_note_comes_back_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     "value",
     [None, b"", b"{", b"[]", b"5", b'{"group": "g"}', note(5, 5).encode()[1]]
-    + [note().encode()[1].replace(b"45", text) for text in (b'"45"', b"true", b"4.5", b"null")],
+    + [note().encode()[1].replace(b"45", text) for text in (b'"45"', b"true", b"4.5", b"null")]
+    + [note().encode()[1].replace(b'"one"', text) for text in (b"[]", b"{}", b"5", b"true")]
+    + [b"[" * 100_000, b"9" * 100_000, b'"\\ud800"', b"\xff"],
 )
 def test_what_is_no_note_steps_over_nothing(value: bytes | None) -> None:
     assert SkipNote.decode(value) is None

@@ -27,7 +27,7 @@ class AtOnce(Executor):
         done: Future[Any] = Future()
         try:
             done.set_result(call(*given, **named))
-        except DovecoteError as error:
+        except (DovecoteError, TypeError) as error:
             done.set_exception(error)
         return done
 
@@ -48,6 +48,7 @@ class Watched:
         self.moved: list[Mapping[Partition, int]] = []
         self.notes: list[SkipNote] = []
         self.no_notes = ""
+        self.fails: type[Exception] = DovecoteError
         self.metrics = Metrics("g")
         self.watch = Watch(
             self.assigned,
@@ -60,7 +61,7 @@ class Watched:
 
     def _noted(self, places: Mapping[Place, str | None]) -> Mapping[Place, SkipNote]:
         if self.no_notes:
-            raise DovecoteError(self.no_notes)
+            raise self.fails(self.no_notes)
         found = {place: covering(self.notes, place, id_) for place, id_ in places.items()}
         return {place: note for place, note in found.items() if note is not None}
 
@@ -130,8 +131,11 @@ def test_a_note_that_covers_the_offset_is_followed_and_another_is_not(
     assert 'as "ann" decided at now ("agreed")' in caplog.text
 
 
-def test_no_note_is_looked_for_while_everything_goes_on(watched: Watched) -> None:
-    watched.no_notes = "nobody may ask"
+@pytest.mark.parametrize("fails", [DovecoteError, TypeError])
+def test_no_note_is_looked_for_while_everything_goes_on(
+    watched: Watched, fails: type[Exception]
+) -> None:
+    watched.no_notes, watched.fails = "nobody may ask", fails
     watched.go_on(100)
     watched.watch.observe({PLACE: 42})
     assert watched.watch.report() == ""
@@ -166,6 +170,32 @@ def test_a_partition_that_stands_before_its_end_is_said_after_a_while(watched: W
     watched.found.offsets.reached(43)
     watched.watch.observe({PLACE: 43})
     assert watched.watch.report() == ""
+
+
+def test_a_partition_that_was_idle_is_no_trouble_when_its_log_goes_on(watched: Watched) -> None:
+    for _ in range(10):
+        watched.watch.observe({PLACE: 42})
+        watched.now += 60
+    # A transaction has written a record, and is open for a moment.
+    for seconds in (1, 58):
+        watched.watch.observe({PLACE: 43})
+        assert watched.watch.report() == ""
+        watched.now += seconds
+    watched.watch.observe({PLACE: 43})
+    assert not watched.watch.says(PLACE)
+    watched.now += 2
+    watched.watch.observe({PLACE: 43})
+    assert watched.watch.says(PLACE)
+
+
+def test_errors_that_came_to_nothing_are_no_trouble_of_an_idle_partition(watched: Watched) -> None:
+    for _ in range(3):
+        watched.watch.failed(PLACE, 42, ODD)
+    for end, said in ((43, True), (42, False)):
+        watched.now += 61
+        watched.watch.observe({PLACE: end})
+        assert ("does not go on at offset 42: odd" in watched.watch.report()) is said
+    assert watched.metrics.stuck_partitions == frozenset()
 
 
 def test_what_was_revoked_or_begun_anew_is_forgotten(watched: Watched) -> None:

@@ -72,7 +72,10 @@ def test_the_name_of_the_schema_is_quoted() -> None:
         ({"id": "{" + ID + "}"}, {}, "is not a UUID as RFC 9562 writes it"),
         ({"topic": "__consumer_offsets"}, {}, "Kafka's or Dovecote's own"),
         ({"topic": "dovecote.progress.shop"}, {}, "Kafka's or Dovecote's own"),
-        ({"topic": "dovecote.markers.dedup"}, {}, "Kafka's or Dovecote's own"),
+        *(
+            ({"topic": f"dovecote.{each}"}, {}, "Kafka's or Dovecote's own")
+            for each in ("markers.dedup", "push.slack.dead", "skips")
+        ),
         ({"value": float("nan")}, {}, "cannot be written as JSON"),
     ],
 )

@@ -48,6 +48,7 @@ def known(patience: float = 10) -> Topics:
         ("dovecote.progress.another", OWN_TOPIC.code),
         ("dovecote.markers.job", OWN_TOPIC.code),
         ("dovecote.skips", OWN_TOPIC.code),
+        ("dovecote.push.slack.requeued", OWN_TOPIC.code),
         ("__consumer_offsets", OWN_TOPIC.code),
     ],
 )

@@ -15,7 +15,8 @@ WIDE = Hosts.of(ANY, ["Push.Shop.example"], "node-7")
     [
         *((LOCAL, each, True) for each in ("localhost", "LOCALHOST:80", "localhost.", "[::1]:9")),
         *((LOCAL, each, True) for each in ("127.0.0.1", "127.0.0.1:8080", "127.9.9.9")),
-        *((LOCAL, each, False) for each in (None, "", "attacker.example", "node-7", "10.1.2.3")),
+        *((LOCAL, each, False) for each in ("", "attacker.example", "node-7", "10.1.2.3")),
+        (LOCAL, None, True),
         *((LOCAL, each, False) for each in ("localhost.attacker.example", ANY, "[::]")),
         *((LOCAL, each, False) for each in ("a@localhost", "localhost/x", "localhost#x", "[::1")),
         *((LOCAL, each, False) for each in ("localhost:x", "localhost:1:2", " localhost", "[a]")),
@@ -42,6 +43,7 @@ def test_a_host_is_ours_by_name_or_by_address(hosts: Hosts, host: str | None, ou
         (LOCAL, "127.0.0.1:8080", "http://localhost:8080", True),
         (LOCAL, "127.0.0.1:8080", "https://attacker.example", False),
         (LOCAL, "127.0.0.1:8080", "null", False),
+        (LOCAL, None, "http://localhost:8080", False),
         (LOCAL, "127.0.0.1:8080", "http://[::1", False),
         (NAMED, "127.0.0.1:8080", "https://push.shop.example", True),
         (WIDE, "10.1.2.3:8080", "http://10.1.2.3:8080", True),
@@ -51,7 +53,7 @@ def test_a_host_is_ours_by_name_or_by_address(hosts: Hosts, host: str | None, ou
 )
 def test_a_page_of_another_site_is_refused(
     hosts: Hosts,
-    host: str,
+    host: str | None,
     origin: str,
     ours: bool,  # noqa: FBT001  # of the table
 ) -> None:
