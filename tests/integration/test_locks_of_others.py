@@ -186,6 +186,30 @@ def test_a_hold_of_a_transaction_that_fails_is_none(crew: Crew) -> None:
         assert holds.hold(conn, "outbox", "it")
 
 
+def test_who_has_the_process_id_and_the_number_of_an_ended_holder_holds_nothing(
+    crew: Crew,
+) -> None:
+    wanted = role_of("outbox", "shop")
+    with psycopg.connect(crew.relay, autocommit=True) as conn:
+        assert try_lock(conn, wanted)
+    with (
+        psycopg.connect(crew.owner, autocommit=True) as owner,
+        new_role(crew.owner, "nobody") as (_, own),
+        psycopg.connect(own, autocommit=True) as nobody,
+        psycopg.connect(crew.relay, autocommit=True) as conn,
+    ):
+        until(lambda: active(owner, wanted) is None, within=10, what="it is free")
+        # Process ids begin anew with the server, and the locks of all sessions can be listed.
+        row = owner.execute(
+            "UPDATE outbox.holds SET pid = %s WHERE what = 'relay shop' RETURNING key",
+            [nobody.info.backend_pid],
+        ).fetchone()
+        nobody.execute("SELECT pg_advisory_lock(%s)", row)
+        assert active(owner, wanted) is None
+        assert try_lock(conn, wanted)
+        assert f"(session {conn.info.backend_pid})" in str(active(owner, wanted))
+
+
 def test_a_wait_for_a_turn_ends_and_names_who_has_it(crew: Crew) -> None:
     with psycopg.connect(crew.owner, autocommit=True) as holder:
         assert holds.hold(holder, "outbox", holds.CAPTURE)

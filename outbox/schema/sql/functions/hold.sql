@@ -22,6 +22,8 @@ BEGIN
     EXCEPTION WHEN lock_not_available THEN
         RETURN false;
     END;
+    -- In a long transaction, sessions are otherwise listed as they were at the first look.
+    PERFORM pg_stat_clear_snapshot();
     PERFORM FROM {schema}.holds AS h WHERE h.what = $1 FOR UPDATE SKIP LOCKED;
     -- Another session may have taken it, and unlocked the line, between the first look and this one.
     IF NOT FOUND OR EXISTS (SELECT FROM {schema}.holding() AS h WHERE h.what = $1) THEN
@@ -33,7 +35,10 @@ BEGIN
         EXIT WHEN pg_try_advisory_lock(mine);
     END LOOP;
     UPDATE {schema}.holds AS h
-       SET pid = pg_backend_pid(), key = mine, since = clock_timestamp() WHERE h.what = $1;
+       SET pid = pg_backend_pid(), key = mine, since = clock_timestamp(),
+           -- Not session_user, which a superuser can change.
+           role = (SELECT a.usesysid FROM pg_stat_get_activity(pg_backend_pid()) AS a)
+     WHERE h.what = $1;
     RETURN true;
 END
 $hold$;
