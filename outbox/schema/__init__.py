@@ -38,8 +38,8 @@ BEGIN
         SELECT DISTINCT {name}, * FROM unnest({topics}, {likened});
     END IF;
     IF EXISTS (SELECT FROM {schema}.writer_topics WHERE pattern <> '*') THEN
-        -- From now on nobody writes without a line, and all others keep what they may. Later, a role
-        -- without a line may be a restricted one that has another name now.
+        -- From now on nobody writes without a line, and all others keep what they may. Later, a
+        -- role without a line may be a restricted one that has another name now.
         INSERT INTO {schema}.writer_topics
         SELECT DISTINCT r.rolname, '*', '%'
           FROM pg_proc AS p, aclexplode(p.proacl) AS acl, pg_roles AS r
