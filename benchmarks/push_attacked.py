@@ -138,7 +138,13 @@ def serving(stack: Stack) -> Iterator[Push]:
             encoding="utf-8",
         )
         environ = {**os.environ, "DSN": dsn, "KEYS": Fernet.generate_key().decode()}
-        command = [str(Path(sys.executable).with_name("dovecote")), "push", "serve", "-c", str(config)]
+        command = [
+            str(Path(sys.executable).with_name("dovecote")),
+            "push",
+            "serve",
+            "-c",
+            str(config),
+        ]
         with log.open("wb") as out:
             process = subprocess.Popen(command, env=environ, stdout=out, stderr=out)
         try:

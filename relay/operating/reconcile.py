@@ -335,9 +335,7 @@ class _Reconciler(Relay):
         # The old cluster stays the outbox's own until all is done: a second run would otherwise
         # take the new one for complete up to the mark.
         own = held.cluster if held and held.cluster else cluster
-        # Its relays go on if this is given up: nothing of theirs has changed.
-        anew = not (is_mirror and held and held.nonce)
-        term = claim.take(held, own, progress, keep=True, anew=anew)
+        term = claim.take(held, own, progress, keep=True)
         self._term = _Accepting(claim, cluster, term, start=start, token=self._token)
         begun = self._at(capture.origin(), place, last=start)
         publisher.publish([], replace(begun, newest=None))

@@ -111,13 +111,11 @@ class Claim:
         *,
         begins: Progress | None = None,
         keep: bool = False,
-        anew: bool = True,
     ) -> "Term":
         """
         Begin a term if the database still has what `held` says; `progress` is what Kafka has.
 
         The mark is set to `begins`, by default to `progress`; if `keep` is true it stays as it is.
-        The nonces stay if `anew` is false.
 
         Raises:
             LeaseLost: another relay was faster.
@@ -126,12 +124,7 @@ class Claim:
         known, mark = held.nonce if held else None, Mark.now(begins or progress)
         kept = "" if keep else carried
         number, nonce, lsn = self._renew(
-            cluster,
-            known=known,
-            kept=kept,
-            beyond=beyond,
-            mark=None if keep else mark,
-            anew=anew,
+            cluster, known=known, kept=kept, beyond=beyond, mark=None if keep else mark
         )
         return Term(self, cluster, mark, number=number, carried=carried, nonce=nonce, lsn=lsn)
 
