@@ -10,6 +10,7 @@ from typing import LiteralString
 import psycopg
 import pytest
 from psycopg import errors
+from psycopg.conninfo import make_conninfo
 
 from dedup.inbox import schema as inbox_schema
 from dedup.inbox.inbox import Inbox
@@ -140,12 +141,16 @@ def test_locks_of_nobody_keep_no_process_from_its_lease(database: str) -> None:
         lease.close()
 
 
-def test_of_many_sessions_one_holds_it_and_the_next_when_that_has_ended(crew: Crew) -> None:
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
+def test_of_many_sessions_one_holds_it_and_the_next_when_that_has_ended(
+    crew: Crew, isolation: str
+) -> None:
     wanted = role_of("outbox", "shop")
+    own = make_conninfo(
+        crew.relay, options="-c default_transaction_isolation=" + isolation.replace(" ", r"\ ")
+    )
     with ExitStack() as stack, ThreadPoolExecutor(16) as pool:
-        left = [
-            stack.enter_context(psycopg.connect(crew.relay, autocommit=True)) for _ in range(16)
-        ]
+        left = [stack.enter_context(psycopg.connect(own, autocommit=True)) for _ in range(16)]
         look = stack.enter_context(psycopg.connect(crew.owner, autocommit=True))
         while left:
             won = [

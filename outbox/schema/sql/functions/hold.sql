@@ -19,12 +19,13 @@ BEGIN
     END IF;
     BEGIN
         INSERT INTO {schema}.holds (what) VALUES ($1) ON CONFLICT DO NOTHING;
-    EXCEPTION WHEN lock_not_available THEN
+        -- In a long transaction, sessions are otherwise listed as they were at the first look.
+        PERFORM pg_stat_clear_snapshot();
+        PERFORM FROM {schema}.holds AS h WHERE h.what = $1 FOR UPDATE SKIP LOCKED;
+    EXCEPTION WHEN lock_not_available OR serialization_failure THEN
+        -- The database may have another level of isolation by default.
         RETURN false;
     END;
-    -- In a long transaction, sessions are otherwise listed as they were at the first look.
-    PERFORM pg_stat_clear_snapshot();
-    PERFORM FROM {schema}.holds AS h WHERE h.what = $1 FOR UPDATE SKIP LOCKED;
     -- Another session may have taken it, and unlocked the line, between the first look and this one.
     IF NOT FOUND OR EXISTS (SELECT FROM {schema}.holding() AS h WHERE h.what = $1) THEN
         RETURN false;
