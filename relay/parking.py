@@ -26,7 +26,7 @@ from relay.rules.held import MOST, HeldKeys, Lane
 from relay.rules.isolation import Isolation
 from relay.rules.pace import Pace
 from relay.rules.parking import TOO_LARGE, EventMark, EventToPark, Reason, Scope, sort
-from relay.rules.places.progress import Progress
+from relay.rules.places.progress import Place, Progress
 from relay.rules.row import TOPIC, Identity, Key, Row, identity, is_left, key_of, size_of, topic_of
 from relay.rules.topics import Ask, Rules, Topics
 from relay.settings import RelaySettings
@@ -49,7 +49,7 @@ class Store(Protocol):
     """The store of parked events and commands; each call is durable when it returns."""
 
     def tidy(self, last_command: int, requeued: int, passed: int) -> None: ...
-    def load(self, passed: int) -> Known: ...
+    def load(self, passed: int, place: Place, *, above: int) -> Known: ...
     def park(self, events: Sequence[EventToPark], first: int) -> str: ...
     def lanes(self) -> Iterator[Lane]: ...
     def held_topics(self) -> list[str] | None: ...
@@ -119,11 +119,13 @@ class Parking:
         Load what is parked; call it once the role is ours and progress was read after the fence.
         """
         self._store = store
-        store.tidy(progress.last_command, self._requeued(progress), progress.parked)
-        known = store.load(progress.parked)
+        requeued = self._requeued(progress)
+        store.tidy(progress.last_command, requeued, progress.parked)
+        known = store.load(progress.parked, progress.cursor, above=requeued)
         self._held.begin(store.lanes(), store.held_topics)
         self._count = known.events
-        self._highest = progress.parked
+        # A command goes on after the number up to which it has published.
+        self._highest = max(progress.parked, requeued, known.highest)
         fresh = {id_: mark for id_, mark in self._marks.items() if mark.number is None}
         self._marks = {**fresh, **known.marks}
         self._metrics.parked.set(self._count)

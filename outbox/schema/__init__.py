@@ -38,13 +38,15 @@ BEGIN
         SELECT DISTINCT {name}, * FROM unnest({topics}, {likened});
     END IF;
     IF EXISTS (SELECT FROM {schema}.writer_topics WHERE pattern <> '*') THEN
-        -- From now on nobody writes without a line, and all others keep what they may.
+        -- From now on nobody writes without a line, and all others keep what they may. Later, a
+        -- role without a line may be a restricted one that has another name now.
         INSERT INTO {schema}.writer_topics
         SELECT DISTINCT r.rolname, '*', '%'
           FROM pg_proc AS p, aclexplode(p.proacl) AS acl, pg_roles AS r
          WHERE p.pronamespace = to_regnamespace($name${schema}$name$)
            AND p.proname IN ('append', 'append_many') AND acl.privilege_type = 'EXECUTE'
            AND r.oid = acl.grantee AND acl.grantee <> p.proowner
+           AND (r.rolname = {name} OR NOT {schema}.restricts_topics())
            AND NOT EXISTS (SELECT FROM {schema}.writer_topics AS w WHERE w.role = r.rolname);
         IF NOT {schema}.restricts_topics() THEN
             CREATE OR REPLACE FUNCTION {schema}.restricts_topics() RETURNS boolean

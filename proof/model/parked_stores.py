@@ -17,7 +17,7 @@ from relay.kafka.publisher import More, Ready, at_once, no_more
 from relay.postgres.parked import ASIDE, Command, Dropped, Due, Known
 from relay.rules.held import Lane, lane_of
 from relay.rules.parking import EventMark, EventToPark, Reason, Scope
-from relay.rules.places.progress import Cursor, Origin, Progress, at
+from relay.rules.places.progress import Cursor, Origin, Place, Progress, at
 from relay.rules.places.snapshot import Snapshot
 from relay.rules.row import KEY, VALUE, Key, Row, identity, key_of
 
@@ -253,7 +253,9 @@ class Postgres:
 
         world.step(older)
 
-    def load(self, passed: int) -> Known:
+    def load(self, passed: int, place: Place, *, above: int) -> Known:
+        # Every event of this world is read again from any place before it.
+        del place, above
         world, bug = self.world, self.world.bug
 
         def set_aside() -> None:

@@ -69,12 +69,15 @@ def connect(dsn: str, *, purpose: str) -> Attended:
 
 
 def _settle(conn: psycopg.Connection[TupleRow], given: str) -> None:
-    """Remove the timeouts that its role and database set for other programs."""
+    """Remove the timeouts and the isolation that its role and database set for other programs."""
     version = conn.info.server_version
     names = [name for name, since in _BOUNDS.items() if version >= since and name not in given]
-    sets = [sql.SQL("SET {} = 0").format(sql.Identifier(name)) for name in names]
-    if sets:
-        conn.execute(sql.SQL("; ").join(sets))
+    sets: list[sql.Composable] = [
+        sql.SQL("SET {} = 0").format(sql.Identifier(name)) for name in names
+    ]
+    # With another level, two sessions that ask for a role at once would meet an error.
+    sets.append(sql.SQL("SET default_transaction_isolation = 'read committed'"))
+    conn.execute(sql.SQL("; ").join(sets))
 
 
 def instance_of(conn: psycopg.Connection[Any]) -> Instance:

@@ -5,7 +5,7 @@ Each statement commits by itself. A relay that has lost the role has lost the se
 no longer park anything.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
@@ -18,6 +18,7 @@ from relay.postgres.server_log import end_of_log
 from relay.rules.held import Lane
 from relay.rules.parking import OF_TOPIC, EventMark, EventToPark, Reason
 from relay.rules.places.lsn import format_lsn, log_number, log_place, parse_lsn
+from relay.rules.places.progress import LogPosition, Place
 from relay.rules.row import ID, POSITION, Identity, Key, Row, is_left, size_of
 
 _MOST_COMMANDS = 100
@@ -63,6 +64,16 @@ _COLUMNS = sql.SQL("position, lsn, {}").format(_CONTENT)
 _GIVEN = sql.SQL(
     "(%s::bigint, %s::bigint, %s::bigint, %s::pg_lsn, %s::uuid, %s::timestamptz, %s, %s::bytea,"
     " %s::bytea, %s, %s, %s::text, %s::text, %s::text[], %s::bytea[], %s, %s, %s::boolean)"
+)
+
+
+# A row goes only once it is published or parked.
+_PASSED_IN_TABLE = sql.SQL(
+    "CASE WHEN p.lsn IS NOT NULL THEN p.lsn < %(log)s::pg_lsn ELSE NOT EXISTS"
+    " (SELECT FROM {events} AS e WHERE e.position = p.position AND e.id = p.id"
+    " AND NOT pg_visible_in_snapshot(e.xid, %(since)s::text::pg_snapshot)"
+    " AND (pg_visible_in_snapshot(e.xid, %(until)s::text::pg_snapshot)"
+    " AND e.position <= %(position)s) IS NOT TRUE) END"
 )
 
 
@@ -113,6 +124,8 @@ class Known(NamedTuple):
     """The marks of events that will be read again."""
     waited: dict[str, tuple[Reason, float]]
     """Topics that were refused and not tried since, with the seconds since then."""
+    highest: int = 0
+    """The highest number of an event that will not be read again."""
 
 
 class ParkedStore:
@@ -158,20 +171,45 @@ class ParkedStore:
             passed=passed,
         )
 
-    def load(self, passed: int) -> Known:
+    def load(self, passed: int, place: Place | None = None, *, above: int = 0) -> Known:
         """
         Return what is parked; progress passes events up to number `passed`.
 
         Events beyond it will be read again, though not all in one batch. They are set aside under
         numbers that no progress reaches until they are parked anew, however often the relay begins
         again.
+
+        From `place` on, some of them may never come again: `dovecote relay reconcile` begins where
+        rows are gone, or it was given up for another cluster. These hold their keys under usual
+        numbers `above` that of a command under way.
         """
+        parameters, gone = _gone_at(place, self._events)
         self._execute(
             "UPDATE {parked} AS p SET number = p.number - %(passed)s + top.number"
             " FROM (SELECT greatest(max(number), %(aside)s) AS number FROM {parked}"
             " WHERE name = %(name)s) AS top WHERE p.name = %(name)s AND p.number > %(passed)s"
-            " AND p.number < %(aside)s",
+            " AND p.number < %(aside)s AND NOT {gone}",
+            {"gone": gone},
             passed=passed,
+            aside=ASIDE,
+            **parameters,
+        )
+        self._execute(
+            "UPDATE {parked} AS p SET number = top.number + own.nr"
+            " FROM (SELECT greatest(max(number), %(passed)s, %(above)s)::bigint AS number"
+            " FROM {parked} WHERE name = %(name)s AND number < %(aside)s) AS top,"
+            " (SELECT p.number, row_number() OVER (ORDER BY p.number) AS nr"
+            " FROM {parked} AS p WHERE p.name = %(name)s AND p.number >= %(aside)s AND {gone})"
+            " AS own WHERE p.name = %(name)s AND p.number = own.number",
+            {"gone": gone},
+            passed=passed,
+            above=above,
+            aside=ASIDE,
+            **parameters,
+        )
+        ((highest,),) = self._execute(
+            "SELECT coalesce(max(number), 0) FROM {parked} WHERE name = %(name)s"
+            " AND number < %(aside)s",
             aside=ASIDE,
         )
         ((count,),) = self._execute(
@@ -181,8 +219,8 @@ class ParkedStore:
         )
         marks = self._execute(
             "SELECT {place}, p.id::text, code, reason, number FROM {parked} AS p"
-            " WHERE name = %(name)s AND number > %(passed)s",
-            passed=passed,
+            " WHERE name = %(name)s AND number >= %(aside)s",
+            aside=ASIDE,
         )
         # Events that only wait behind others have no index here, however many there are.
         waited = self._execute(
@@ -201,6 +239,7 @@ class ParkedStore:
                 for place, lsn, id_, code, why, number in marks
             },
             {topic: (Reason(code, why), age) for topic, code, why, age in waited},
+            highest,
         )
 
     def lanes(self) -> Iterator[Lane]:
@@ -448,8 +487,11 @@ class ParkedStore:
             return topic, key
         return None
 
-    def _execute(self, query: str, **parameters: object) -> Iterator[tuple[Any, ...]]:
-        cursor = self._conn.execute(self._filled(query), {"name": self._name, **parameters})
+    def _execute(
+        self, query: str, more: Mapping[str, sql.Composable] = {}, /, **parameters: object
+    ) -> Iterator[tuple[Any, ...]]:
+        filled = self._filled(query, **more)
+        cursor = self._conn.execute(filled, {"name": self._name, **parameters})
         return iter(cursor.fetchall() if cursor.description else ())
 
     def _filled(self, query: str, **more: sql.Composable) -> sql.Composed:
@@ -465,6 +507,23 @@ class ParkedStore:
             events=self._events,
             **more,
         )
+
+
+def _gone_at(
+    place: Place | None, events: sql.Composable
+) -> tuple[Mapping[str, object], sql.Composable]:
+    """Return the condition for parked events that surely do not come again after `place`."""
+    if place is None:
+        return {}, sql.SQL("false")
+    if isinstance(place, LogPosition):
+        return {"log": format_lsn(place.lsn)}, sql.SQL("coalesce(p.lsn < %(log)s::pg_lsn, false)")
+    parameters = {
+        "log": format_lsn(place.log),
+        "since": str(place.since),
+        "until": None if place.until is None else str(place.until),
+        "position": place.position,
+    }
+    return parameters, _PASSED_IN_TABLE.format(events=events)
 
 
 def _place(row: Row) -> tuple[int, str | None]:

@@ -10,6 +10,7 @@ from typing import LiteralString
 import psycopg
 import pytest
 from psycopg import errors
+from psycopg.conninfo import make_conninfo
 
 from dedup.inbox import schema as inbox_schema
 from dedup.inbox.inbox import Inbox
@@ -140,12 +141,16 @@ def test_locks_of_nobody_keep_no_process_from_its_lease(database: str) -> None:
         lease.close()
 
 
-def test_of_many_sessions_one_holds_it_and_the_next_when_that_has_ended(crew: Crew) -> None:
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
+def test_of_many_sessions_one_holds_it_and_the_next_when_that_has_ended(
+    crew: Crew, isolation: str
+) -> None:
     wanted = role_of("outbox", "shop")
+    own = make_conninfo(
+        crew.relay, options="-c default_transaction_isolation=" + isolation.replace(" ", r"\ ")
+    )
     with ExitStack() as stack, ThreadPoolExecutor(16) as pool:
-        left = [
-            stack.enter_context(psycopg.connect(crew.relay, autocommit=True)) for _ in range(16)
-        ]
+        left = [stack.enter_context(psycopg.connect(own, autocommit=True)) for _ in range(16)]
         look = stack.enter_context(psycopg.connect(crew.owner, autocommit=True))
         while left:
             won = [
@@ -184,6 +189,30 @@ def test_a_hold_of_a_transaction_that_fails_is_none(crew: Crew) -> None:
         conn.rollback()
         other.commit()
         assert holds.hold(conn, "outbox", "it")
+
+
+def test_who_has_the_process_id_and_the_number_of_an_ended_holder_holds_nothing(
+    crew: Crew,
+) -> None:
+    wanted = role_of("outbox", "shop")
+    with psycopg.connect(crew.relay, autocommit=True) as conn:
+        assert try_lock(conn, wanted)
+    with (
+        psycopg.connect(crew.owner, autocommit=True) as owner,
+        new_role(crew.owner, "nobody") as (_, own),
+        psycopg.connect(own, autocommit=True) as nobody,
+        psycopg.connect(crew.relay, autocommit=True) as conn,
+    ):
+        until(lambda: active(owner, wanted) is None, within=10, what="it is free")
+        # Process ids begin anew with the server, and the locks of all sessions can be listed.
+        row = owner.execute(
+            "UPDATE outbox.holds SET pid = %s WHERE what = 'relay shop' RETURNING key",
+            [nobody.info.backend_pid],
+        ).fetchone()
+        nobody.execute("SELECT pg_advisory_lock(%s)", row)
+        assert active(owner, wanted) is None
+        assert try_lock(conn, wanted)
+        assert f"(session {conn.info.backend_pid})" in str(active(owner, wanted))
 
 
 def test_a_wait_for_a_turn_ends_and_names_who_has_it(crew: Crew) -> None:

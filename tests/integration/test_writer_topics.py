@@ -5,6 +5,7 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 from psycopg import errors, sql
+from psycopg.conninfo import make_conninfo
 
 from outbox import Event, schema, write
 from outbox.errors import BadSettings, NotAllowed
@@ -41,7 +42,7 @@ def written(dsn: str) -> list[str]:
 
 def run(dsn: str, query: LiteralString | sql.Composed, *values: Any) -> None:
     with psycopg.connect(dsn) as conn:
-        conn.execute(query, values)
+        conn.execute(query, values or None)
 
 
 @pytest.mark.parametrize("capture", ["table", "wal"])
@@ -147,6 +148,31 @@ def test_a_restriction_stays_until_it_is_lifted_and_open_sessions_obey_it(bare: 
         conn.execute(write_to, ["payments"])
     with psycopg.connect(bare.owner) as conn:
         assert conn.execute("SELECT outbox.restricts_topics()").fetchone() == (False,)
+
+
+def test_a_restricted_role_with_another_name_is_not_let_in_by_a_run_for_others(
+    shop: Crew,
+) -> None:
+    writer = shop.role("writer")
+    rename = sql.SQL("ALTER ROLE {} RENAME TO {}")
+    other = f"{writer}_renamed"
+    with psycopg.connect(shop.owner, autocommit=True) as owner:
+        owner.execute(rename.format(sql.Identifier(writer), sql.Identifier(other)))
+        try:
+            owner.execute(
+                sql.SQL("ALTER ROLE {} PASSWORD 'x'").format(sql.Identifier(other)),
+            )
+            dsn = make_conninfo(shop.owner, user=other, password="x")  # noqa: S106  # of a moment
+            # Nobody has said where a role of this name may write.
+            with pytest.raises(NotAllowed, match="may not write to topic 'payments'"):
+                commit(dsn, "payments")
+            run_for_others = ("--dsn", shop.owner, "--writer-role", shop.role("stranger"))
+            assert init(*run_for_others).returncode == 0
+            with pytest.raises(NotAllowed, match="may not write to topic 'payments'"):
+                commit(dsn, "payments")
+            commit(shop.stranger, "payments")
+        finally:
+            owner.execute(rename.format(sql.Identifier(other), sql.Identifier(writer)))
 
 
 def test_the_printed_sql_restricts_as_well(bare: Crew) -> None:

@@ -3,10 +3,13 @@
 -- Any role may take any advisory lock, so none of a known number is waited for. A session that holds
 -- something has a lock of a random number, and this table says which session and which number that
 -- is. Only functions write here. A line of a session that is gone, and its lock with it, says nothing.
+-- Another session may get its process id by then, and take the number, which all may see while it is
+-- locked. So the role that logged in counts as well.
 CREATE TABLE {schema}.holds (
     what  text PRIMARY KEY,
     pid   int,
     key   bigint,
+    role  oid,
     since timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 

@@ -19,10 +19,13 @@ BEGIN
     END IF;
     BEGIN
         INSERT INTO {schema}.holds (what) VALUES ($1) ON CONFLICT DO NOTHING;
-    EXCEPTION WHEN lock_not_available THEN
+        -- In a long transaction, sessions are otherwise listed as they were at the first look.
+        PERFORM pg_stat_clear_snapshot();
+        PERFORM FROM {schema}.holds AS h WHERE h.what = $1 FOR UPDATE SKIP LOCKED;
+    EXCEPTION WHEN lock_not_available OR serialization_failure THEN
+        -- The database may have another level of isolation by default.
         RETURN false;
     END;
-    PERFORM FROM {schema}.holds AS h WHERE h.what = $1 FOR UPDATE SKIP LOCKED;
     -- Another session may have taken it, and unlocked the line, between the first look and this one.
     IF NOT FOUND OR EXISTS (SELECT FROM {schema}.holding() AS h WHERE h.what = $1) THEN
         RETURN false;
@@ -33,7 +36,10 @@ BEGIN
         EXIT WHEN pg_try_advisory_lock(mine);
     END LOOP;
     UPDATE {schema}.holds AS h
-       SET pid = pg_backend_pid(), key = mine, since = clock_timestamp() WHERE h.what = $1;
+       SET pid = pg_backend_pid(), key = mine, since = clock_timestamp(),
+           -- Not session_user, which a superuser can change.
+           role = (SELECT a.usesysid FROM pg_stat_get_activity(pg_backend_pid()) AS a)
+     WHERE h.what = $1;
     RETURN true;
 END
 $hold$;

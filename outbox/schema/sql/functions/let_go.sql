@@ -10,7 +10,7 @@ DECLARE
                      WHERE h.what = $1 AND h.pid = pg_backend_pid());
 BEGIN
     IF mine IS NOT NULL THEN
-        UPDATE {schema}.holds AS h SET pid = NULL, key = NULL WHERE h.what = $1;
+        UPDATE {schema}.holds AS h SET pid = NULL, key = NULL WHERE h.what = $1 AND h.key = mine;
         PERFORM pg_advisory_unlock(mine);
     END IF;
 END
