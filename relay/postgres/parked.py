@@ -149,6 +149,8 @@ class ParkedStore:
             " asked AS (INSERT INTO {commands} (name, action, ticket, up_to)"
             " SELECT name, action, ticket, up_to FROM {commands} WHERE false) SELECT 1"
         )
+        # Nothing is held by now: a role that may not let go is told so at the start.
+        holds.let_go(conn, schema, asking(name))
 
     def tidy(self, last_command: int, requeued: int, passed: int) -> None:
         """
