@@ -65,3 +65,10 @@ def test_a_function_is_made_in_a_file_of_its_name_and_nowhere_else() -> None:
             re.findall(r"CREATE (?:OR REPLACE )?FUNCTION \{schema\}\.(\w+)", path.read_text())
         )
         assert made == {path.stem} if path.parent.name == "functions" else made <= settings, path
+
+
+@pytest.mark.parametrize("folder", ["outbox/schema/sql", "dedup/inbox/sql", "dovecote/push/sql"])
+def test_the_statements_of_a_schema_suit_a_database_of_any_encoding(folder: str) -> None:
+    files = sorted((Path(__file__).parents[3] / folder).rglob("*.sql"))
+    assert files
+    assert [each.name for each in files if not each.read_text(encoding="utf-8").isascii()] == []

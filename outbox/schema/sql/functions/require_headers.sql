@@ -22,7 +22,7 @@ BEGIN
     IF EXISTS (SELECT FROM unnest(names) AS own (name)
                 WHERE starts_with(lower(name), 'dovecote_') AND name <> 'dovecote_hops') THEN
         RAISE check_violation USING
-            MESSAGE = 'outbox: a header dovecote_… is Dovecote''s own; leave it out where you '
+            MESSAGE = 'outbox: a header dovecote_* is Dovecote''s own; leave it out where you '
                       'copy the headers of a record';
     END IF;
     RETURN true;
