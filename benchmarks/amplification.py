@@ -8,7 +8,6 @@ event of its own, and the loop multiplies them.
 
 import random
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from dedup.rules.identity import identity
 from dedup.rules.policies.policies import Handled, by_key, exact
 from dedup.rules.policies.results import Again
 from outbox import Event
-from outbox.envelope import Record, decode, retried, with_delivery
+from outbox.envelope import Record, decode
 from outbox.producer.direct import Direct
 from outbox.producer.producer import Options, Producer
 
@@ -120,17 +119,16 @@ def _handled(records: Sequence[Record], *, ids: bool) -> list[Record]:
 
 def _again(record: Record, *, ids: bool) -> Event:
     """Return the event for another round, either as a retry or as a new event."""
-    event, now = decode(record), int(time.time() * 1000)
+    event = decode(record)
     if not ids:
         return Event(topic=event.topic, type=event.type, key=event.key, value=event.value)
-    state = retried(record, now=now, not_before=now, error="not finished", failed=False)
     return Event(
         topic=event.topic,
         type=event.type,
         key=event.key,
         value=event.value,
         id=event.id,
-        headers=with_delivery(event.headers, state),  # type: ignore[arg-type]  # pairs already
+        headers=[pair for pair in event.headers if not pair[0].startswith("dovecote_")],
     )
 
 

@@ -233,6 +233,8 @@ def test_a_lease_that_hears_nothing_is_lost(
 ) -> None:
     monkeypatch.setattr(lease, "_PATIENCE", PATIENCE)
     lost = threading.Event()
+    with psycopg.connect(dsn) as conn:
+        schema.install(conn)
     held = Lease(dsn, "push", "hook")
     assert held.take(lost.set)
     way.strand()

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from dedup.rules.identity import identity
 from dedup.rules.policies.memory import Memory, Seen
-from outbox.envelope import ID, ROUND, TIME, Pair, Record, parse_time
+from outbox.envelope import ATTEMPT, ID, ORIGIN, ROUND, TIME, Pair, Record, parse_time
 from outbox.errors import BadSettings
 from tests.spark.fix_spark import Job, MakeJob
 from tests.support.fix_stack import MakeTopic
@@ -30,7 +30,7 @@ def _sent(count: int) -> list[Sent]:
             continue
         headers: list[Pair] = [(ID, f"e{n}".encode())] if dice.random() < 0.9 else []
         if dice.random() < 0.2:
-            headers.append((ROUND, b"1"))
+            headers += [(ATTEMPT, b"1"), (ROUND, b"1"), (ORIGIN, b"orders/0/0")]
         sent.append((dice.choice([None, "a", "b", "c"]), f"{n}".encode(), headers))
     return sent
 
