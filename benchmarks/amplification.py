@@ -118,7 +118,7 @@ def _handled(records: Sequence[Record], *, ids: bool) -> list[Record]:
 
 
 def _again(record: Record, *, ids: bool) -> Event:
-    """Return the event for another round, either as a retry or as a new event."""
+    """Return the event for another round, with its id or as a new event."""
     event = decode(record)
     if not ids:
         return Event(topic=event.topic, type=event.type, key=event.key, value=event.value)

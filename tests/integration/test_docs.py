@@ -344,7 +344,7 @@ def test_the_commands_of_the_schema_print_what_is_shown(
     assert printed["0043_shop_outbox.sql"] == schema.script("shop_outbox")
     assert printed["0051_outbox.sql"] == schema.script(since=1)
     writers = schema.Roles(writers=["shop_writer"])
-    assert printed["0052_roles.sql"] == schema.script(since=16, roles=writers)
+    assert printed["0052_roles.sql"] == schema.script(since=18, roles=writers)
 
 
 @pytest.mark.usefixtures("shop_orders")

@@ -2,11 +2,13 @@
 
 import json
 import re
+from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from dovecote.devstack import Stack
 from outbox import Event
 from outbox.envelope import decode, encode
 from tests.support.fix_stack import MakeTopic
@@ -15,12 +17,15 @@ from tests.support.relaying import (
     Relays,
     agrees,
     commit,
+    drained,
     event,
     fill,
+    installed,
     published,
     record_of,
+    relays,
 )
-from tests.support.topics import metric
+from tests.support.topics import make_topic, metric
 from tests.support.waiting import consume, until
 
 BATCHES = "dovecote_relay_batches_total"
@@ -205,6 +210,30 @@ def test_the_metrics_tell_what_happened(fleet: Relays, topic: MakeTopic) -> None
         assert line.startswith("#") or f'outbox="{fleet.name}"' in line
     assert relay.get("/nowhere").status == 404
     assert relay.get("/healthz?verbose").status == 200
+
+
+def test_the_lag_is_that_of_the_events_that_wait_for_kafka(
+    own_stack: Stack, tmp_path: Path
+) -> None:
+    dsn, kafka = installed(own_stack.postgres.dsn), own_stack.kafka
+    one, two = "one", "two"
+    for name in (one, two):
+        make_topic(kafka.bootstrap, name)
+    with relays(tmp_path, dsn, kafka.bootstrap) as fleet:
+        relay = fleet.active(lease="1s")
+        fill(dsn, one, 30)
+        published(fleet, one, 30)
+        kafka.pause()
+        try:
+            commit(dsn, event(two, 2))
+            fill(dsn, one, 5, first=30)
+            lag = "dovecote_relay_lag_rows"
+            until(lambda: metric(relay, lag) == 6, within=20, what="a lag of 6")
+            assert metric(relay, "dovecote_relay_lag_seconds") > 0
+        finally:
+            kafka.resume()
+        drained(fleet, one)
+        until(lambda: metric(relay, lag) == 0, within=20, what="no lag")
 
 
 def test_secrets_are_printed_nowhere(fleet: Relays, topic: MakeTopic) -> None:

@@ -14,6 +14,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from tests.support.waiting import until
+
 _START_SECONDS = 90
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 _OPTIONS = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
@@ -38,7 +40,17 @@ class Browser:
         return str(self.run("return document.querySelector(arguments[0])?.innerText ?? ''", css))
 
     def click(self, css: str) -> None:
-        _ask("POST", f"{self._at}/element/{self._find(css)}/click", {})
+        """Click the first matching element; a page may draw itself anew while it is looked for."""
+        until(lambda: self._clicked(css), within=20, what=f"{css} stays for a click")
+
+    def _clicked(self, css: str) -> bool:
+        try:
+            _ask("POST", f"{self._at}/element/{self._find(css)}/click", {})
+        except AssertionError as error:
+            if "stale element reference" in str(error):
+                return False
+            raise
+        return True
 
     def type(self, css: str, text: str) -> None:
         element = self._find(css)
