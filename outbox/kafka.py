@@ -4,11 +4,9 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, Literal, Protocol
-
-from confluent_kafka import KafkaError
+from typing import Any, Protocol
 
 from outbox.envelope import UNREAD_HEADERS, Pair, unread
 from outbox.event import MOST_HEADERS
@@ -23,25 +21,6 @@ _NO_ID = "A" * 22
 
 MOST_BYTES = 100_000_000
 """Most bytes of a request that brokers and clients take, unless they are set otherwise."""
-
-FORBIDDEN = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
-)
-"""The broker knows us, but we lack a right."""
-
-OF_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
-"""
-A client asks for the coordinator of its group even if it is assigned partitions and uses no group.
-
-Such a client reads all the same without that right, so it passes over this error.
-"""
-
-Resource = Literal["topic", "group", "transactional id", "cluster"]
 
 _QUIET_SECONDS = 30.0
 _MOST_KNOWN = 1_000
@@ -88,36 +67,6 @@ def kafka_logger(name: str) -> logging.Logger:
     log.addFilter(Repeated())
     log.addHandler(logging.NullHandler())
     return log
-
-
-def right(operation: str, kind: Resource, name: str) -> str:
-    """Return a right in Kafka as messages name it, and as docs/security.md lists it."""
-    return f"`{operation}` on {kind} {name!r}"
-
-
-def told(error: KafkaError, *needed: str) -> str:
-    """Return what an error says; if a right is missing, with the rights to grant."""
-    said = error.str()
-    if error.code() not in FORBIDDEN:
-        return said
-    return f"{said}; grant this user {' and '.join(needed)}, see docs/security.md"
-
-
-class OfPartition(Protocol):
-    """A client's answer about one partition; beside an error, its offset means nothing."""
-
-    @property
-    def error(self) -> object: ...
-
-
-def first_error(answers: Iterable[OfPartition]) -> object:
-    """
-    Return the first error in a client's answers about several partitions, or None.
-
-    A client raises the error of a whole request; the error of one partition stands in its answer
-    alone.
-    """
-    return next((each.error for each in answers if each.error is not None), None)
 
 
 def topic_id(told: object) -> str | None:

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from outbox.kafka import right, told
+from outbox.kafka_errors import right, told
 
 _CANNOT_BE_READ = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,

@@ -31,7 +31,8 @@ from dedup.rules.unread import Place
 from dedup.unread.probing import CHECKED, OF_RECORD, noted
 from outbox.envelope import RESOLVES, Record
 from outbox.errors import BadSettings, DovecoteError, InvalidEvent
-from outbox.kafka import OF_GROUP, first_error, headers_of, right, told
+from outbox.kafka import headers_of
+from outbox.kafka_errors import OF_GROUP, require_answers, right, told
 from outbox.secrets import fresh_all
 
 GROUP = "dovecote-dead"
@@ -227,9 +228,7 @@ class DeadTopic:
             return places
         for place in places:
             place.offset = max(0, int(since.timestamp() * 1000))
-        found: list[TopicPartition] = consumer.offsets_for_times(places, timeout=_SECONDS)
-        if error := first_error(found):
-            raise KafkaException(error)
+        found = require_answers(consumer.offsets_for_times(places, timeout=_SECONDS))
         for place in found:
             place.offset = OFFSET_END if place.offset < 0 else place.offset
         return found

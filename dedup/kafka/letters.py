@@ -13,7 +13,8 @@ from dedup.retries.aside import Outage
 from dedup.retries.copies import Copy, Unwritable, refused
 from dovecote.process.topics import most_bytes
 from outbox.errors import DovecoteError
-from outbox.kafka import MOST_BYTES, PARTITIONER, kafka_logger, right, told
+from outbox.kafka import MOST_BYTES, PARTITIONER, kafka_logger
+from outbox.kafka_errors import right, told
 from outbox.secrets import fresh_all
 
 _log = logging.getLogger("dovecote.consumer.retries")

@@ -13,7 +13,8 @@ from dedup.retries.copies import Copy
 from dedup.retries.letter import Action, Letter, resolution
 from dovecote.process.topics import most_bytes, without_write
 from outbox.errors import DovecoteError, InvalidEvent
-from outbox.kafka import MOST_BYTES, PARTITIONER, right, told
+from outbox.kafka import MOST_BYTES, PARTITIONER
+from outbox.kafka_errors import right, told
 from outbox.secrets import fresh_all
 
 _SECONDS = 30.0

@@ -26,7 +26,8 @@ from dedup.rules.record import Record
 from dedup.unread.watch import Watch
 from dovecote.process.rarely import Rarely
 from outbox.envelope import DELIVERY, Pair
-from outbox.kafka import headers_of, right, told
+from outbox.kafka import headers_of
+from outbox.kafka_errors import right, told
 from outbox.timestamps import milliseconds
 
 _log = logging.getLogger("dovecote.consumer")

@@ -15,7 +15,7 @@ from confluent_kafka import (
 from dedup.retries.aside import Partition
 from dedup.rules.starting import is_first_start
 from dedup.serving.within import within
-from outbox.kafka import first_error
+from outbox.kafka_errors import require_answers
 
 _log = logging.getLogger("dovecote.consumer")
 
@@ -46,7 +46,7 @@ class Starts:
         if not partitions:
             return
         places = [TopicPartition(*each) for each in partitions]
-        known = _whole(self._client.committed(places, timeout=_ANSWER_SECONDS))
+        known = require_answers(self._client.committed(places, timeout=_ANSWER_SECONDS))
         if not is_first_start(each.offset for each in known):
             return
         ends = [TopicPartition(*place, end) for place, end in self._at(partitions, OFFSET_END)]
@@ -55,7 +55,7 @@ class Starts:
             told = within(
                 _ANSWER_SECONDS, lambda: self._client.commit(offsets=ends, asynchronous=False)
             )
-            _whole(told or ())
+            require_answers(told or ())
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID:
                 return  # the group has members, so it has started before
@@ -97,13 +97,5 @@ class Starts:
     def _at(self, partitions: Sequence[Partition], where: int) -> list[tuple[Partition, int]]:
         # The client takes the two ends of a log for times, as brokers do.
         asked = [TopicPartition(*each, where) for each in partitions]
-        found = _whole(self._client.offsets_for_times(asked, timeout=_ANSWER_SECONDS))
+        found = require_answers(self._client.offsets_for_times(asked, timeout=_ANSWER_SECONDS))
         return [((each.topic, each.partition), each.offset) for each in found]
-
-
-def _whole(answers: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Return the answers, if none of them is an error."""
-    found = list(answers)
-    if error := first_error(found):
-        raise KafkaException(error)
-    return found

@@ -14,7 +14,7 @@ from dedup.kafka.starting import Starts
 from dedup.rules.topics import any_pattern, matched
 from dedup.settings.consumer import ConsumerSettings
 from dovecote.process.rarely import Rarely
-from outbox.kafka import right, told
+from outbox.kafka_errors import right, told
 
 _rarely = Rarely(logging.getLogger("dovecote.consumer"))
 

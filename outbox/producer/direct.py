@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from outbox.envelope import encode
 from outbox.errors import BadSettings
 from outbox.event import Event
-from outbox.kafka import PARTITIONER, kafka_logger, right, told
+from outbox.kafka import PARTITIONER, kafka_logger
+from outbox.kafka_errors import right, told
 
 _BROKERS = ("bootstrap.servers", "metadata.broker.list")
 _log = kafka_logger("dovecote.producer.kafka")

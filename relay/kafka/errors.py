@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from confluent_kafka import KafkaError
 
-from outbox.kafka import FORBIDDEN, right, told
+from outbox.kafka_errors import FORBIDDEN, right, told
 from relay.errors import Refused
 
 FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001  # the name librdkafka gives it

@@ -20,14 +20,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 )
 
 from outbox.envelope import ID
-from outbox.kafka import (
-    FORBIDDEN,
-    first_error,
-    headers_of,
-    kafka_logger,
-    right,
-    told,
-)
+from outbox.kafka import headers_of, kafka_logger
+from outbox.kafka_errors import FORBIDDEN, require_answers, right, told
 from relay.errors import Outage, Refused
 from relay.kafka.errors import MISSING
 from relay.kafka.progress_topic import client_properties
@@ -154,9 +148,7 @@ class LookingBack:
             configs = self._configs({topic for topic, _ in new})
             asked = [TopicPartition(*each, self._start) for each in new]
             answers = consumer.offsets_for_times(asked, timeout=self._timeout)
-            if error := first_error(answers):
-                raise KafkaException(error)
-            for place in answers:
+            for place in require_answers(answers):
                 each = place.topic, place.partition
                 low, high = consumer.get_watermark_offsets(place, timeout=self._timeout)
                 offset = place.offset if 0 <= place.offset <= high else high

@@ -20,7 +20,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 )
 from confluent_kafka.cimpl import NewTopic
 
-from outbox.kafka import FORBIDDEN, OF_GROUP, kafka_logger, right, told
+from outbox.kafka import kafka_logger
+from outbox.kafka_errors import FORBIDDEN, OF_GROUP, right, told
 from outbox.secrets import fresh_all
 from relay.errors import Outage, Refused
 from relay.kafka.errors import MISSING, shuts_out

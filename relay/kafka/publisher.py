@@ -18,7 +18,8 @@ from typing import Protocol, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox.errors import BadSettings
-from outbox.kafka import FORBIDDEN, kafka_logger, reach, right, told
+from outbox.kafka import kafka_logger, reach
+from outbox.kafka_errors import FORBIDDEN, right, told
 from relay.decoding.headers import headers
 from relay.errors import Fenced, Outage, Refused, RelayError, Unpublishable
 from relay.kafka.errors import BROKEN, CLOCK, FENCED, POISON, of_clocks, refusal

@@ -12,7 +12,8 @@ from typing import Literal, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from outbox.kafka import kafka_logger, right, told
+from outbox.kafka import kafka_logger
+from outbox.kafka_errors import right, told
 from spark_jobs.sink import kafka_options
 
 Ends: TypeAlias = Mapping[str, Mapping[int, int]]

@@ -11,7 +11,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from outbox.errors import BadSettings
-from outbox.kafka import OF_GROUP, right, told
+from outbox.kafka_errors import OF_GROUP, right, told
 from spark_jobs.errors import KafkaUnavailable, MarkerRefused
 from spark_jobs.sink import kafka_options
 from spark_jobs.sink.markers import Marker

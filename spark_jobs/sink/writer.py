@@ -11,7 +11,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from dovecote.process.memory import keep_freed
 from dovecote.process.topics import without_write
-from outbox.kafka import reach, right, told
+from outbox.kafka import reach
+from outbox.kafka_errors import right, told
 from spark_jobs.errors import JobError, KafkaUnavailable
 from spark_jobs.sink import kafka_options
 from spark_jobs.sink.marker_topic import MarkerTopic, fence

@@ -16,7 +16,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr-defined]  # no types
 from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from outbox.kafka import FORBIDDEN, kafka_logger, right, told
+from outbox.kafka import kafka_logger
+from outbox.kafka_errors import FORBIDDEN, right, told
 from spark_jobs.errors import KafkaUnavailable, SourceChanged
 from spark_jobs.sink import kafka_options
 from spark_jobs.source.offsets import Offsets

@@ -18,7 +18,8 @@ from dedup.rules.unread import Place
 from dedup.unread.notes import summary
 from dedup.unread.probing import CHECKED, OF_RECORD, noted, unread
 from outbox.errors import DovecoteError
-from outbox.kafka import OF_GROUP, kafka_logger, right, told
+from outbox.kafka import kafka_logger
+from outbox.kafka_errors import OF_GROUP, right, told
 from spark_jobs.errors import KafkaUnavailable, SourceChanged
 from spark_jobs.rows.records import Message
 from spark_jobs.sink import kafka_options

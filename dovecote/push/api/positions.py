@@ -18,7 +18,8 @@ from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr
 from dovecote.push.errors import Away, Conflict, RequestRefused
 from dovecote.push.rules.subscription.sections import At, Offsets, Position
 from dovecote.push.rules.subscription.subscription import Subscription
-from outbox.kafka import kafka_logger, right, told
+from outbox.kafka import kafka_logger
+from outbox.kafka_errors import right, told
 from outbox.secrets import fresh_all
 
 _log = kafka_logger("dovecote.push.kafka")

@@ -32,7 +32,8 @@ from dovecote.push.rules.subscription.subscription import Subscription
 from dovecote.push.store.lease import Lease
 from outbox import envelope
 from outbox.errors import DovecoteError
-from outbox.kafka import kafka_logger, right, told
+from outbox.kafka import kafka_logger
+from outbox.kafka_errors import right, told
 from outbox.secrets import fresh_all
 
 _log = logging.getLogger("dovecote.push")

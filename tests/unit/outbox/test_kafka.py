@@ -1,13 +1,12 @@
 """While a broker is away, a client logs only a few lines about it."""
 
 import logging
-from types import SimpleNamespace
 
 import pytest
 
 from outbox.envelope import Pair, Record, require_readable
 from outbox.errors import InvalidEvent
-from outbox.kafka import first_error, headers_of, kafka_logger
+from outbox.kafka import headers_of, kafka_logger
 
 FAIL = "[thrd:b:1/bootstrap]: b:1/bootstrap: Connect to ipv4#10.0.0.7:1 failed: Connection refused"
 
@@ -36,13 +35,6 @@ def test_who_has_not_set_up_logging_sees_none_of_it(capsys: pytest.CaptureFixtur
     kafka_logger("test.kafka_log.alone").propagate = False
     logging.getLogger("test.kafka_log.alone").error(FAIL)
     assert capsys.readouterr().err == ""
-
-
-def test_the_error_of_one_partition_among_the_answers_is_found() -> None:
-    known, unknown = SimpleNamespace(error=None), SimpleNamespace(error="not the leader")
-
-    assert first_error([known]) is None
-    assert first_error([known, unknown]) == "not the leader"
 
 
 class _Message:
