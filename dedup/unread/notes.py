@@ -127,12 +127,13 @@ def keep(kafka: Mapping[str, str], note: SkipNote) -> None:
         producer.produce(
             TOPIC, value, key, on_delivery=lambda error, _: failed.append(error) if error else None
         )
-        producer.flush(_SECONDS + 1)
+        left = producer.flush(_SECONDS + 1)
     except KafkaException as error:
         msg = f"the note cannot be written to topic {TOPIC!r}: {error.args[0].str()}"
         raise DovecoteError(msg) from error
-    if failed:
-        msg = f"the note cannot be written to topic {TOPIC!r}: {failed[0].str()}"
+    if failed or left:
+        why = failed[0].str() if failed else "Kafka does not answer"
+        msg = f"the note cannot be written to topic {TOPIC!r}: {why}"
         raise DovecoteError(msg)
 
 
