@@ -165,7 +165,7 @@ def take_delivery(record: Record) -> None:
                 request = composer.request(record)
             except DovecoteError:
                 continue
-            told = "".join(f"{name}{value}" for name, value in request.headers)
+            told = request.lines.replace("\r\n", "")
             assert not {"\r", "\n", "\0"} & {*told, *request.target}
 
 

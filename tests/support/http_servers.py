@@ -16,7 +16,7 @@ from tests.support.waiting import patient
 
 LOOPBACK = networks(["127.0.0.0/8"])
 QUICK = Patience(connect=20.0, whole=20.0, most_bytes=1000)
-REQUEST = Request("e1", "/hook", (("Content-Type", "text/plain"),), b"body")
+REQUEST = Request("e1", "/hook", "Content-Type: text/plain\r\n", b"body")
 DONE = b"HTTP/1.1 204 No Content\r\n\r\n"
 T = TypeVar("T")
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -25,6 +25,7 @@ from dovecote.push.rules.sending.ports import AttemptReport, Book, Circuit, Outc
 from dovecote.push.rules.sending.quota import Quota, quota
 from dovecote.push.rules.sending.request import Composer, Request
 from dovecote.push.rules.sending.verdict import (
+    DONE,
     Answered,
     Disable,
     NotAnswered,
@@ -198,7 +199,8 @@ class DeliveryHandler:
         now = self._clock()
         self._pace.told(now, passed.phase, limits)
         seconds = now - began
-        verdict = judge(outcome, self._rules, now=_now())
+        # Almost all answers are success, and need no calendar.
+        verdict = DONE if shown == "success" else judge(outcome, self._rules, now=_now())
         if isinstance(verdict, Early):  # the pace waits as long as the endpoint asks, or longer
             verdict = Early(verdict.error, timedelta(seconds=self._pace.pause(now)))
         elif isinstance(verdict, Retry) and passed.probe and self._spares(record, now):

@@ -11,7 +11,7 @@ from itertools import count
 from dovecote.push.http.connection import Connection, Forbidden, SendFailed, Stale
 from dovecote.push.http.guard import AddressRefused, Guard, Unresolved
 from dovecote.push.rules.sending.answer import Answer
-from dovecote.push.rules.sending.request import WITHOUT_BODY, Form, Request
+from dovecote.push.rules.sending.request import WITHOUT_BODY, Form, Request, lines
 
 _LOOK_SECONDS = 15.0
 _TURNS = 100
@@ -56,7 +56,7 @@ class Client:
     ) -> None:
         self._origin, self._method = form.origin(), form.method
         self._guard, self._patience, self._ca_file = guard, patience, ca_file
-        self._standing = _lines(form.standing())
+        self._standing = lines(form.standing())
         self._with_body = form.method not in WITHOUT_BODY
         self._bodyless = form.method == "HEAD"
         self._idle: dict[Connection, None] = {}
@@ -78,7 +78,7 @@ class Client:
         Raises:
             SendFailed: there is no answer, for whatever reason.
         """
-        own = _lines((*request.headers, *headers))
+        own = request.lines + lines(headers)
         if self._with_body:
             own += f"Content-Length: {len(request.body)}\r\n"
         head = f"{self._method} {request.target} HTTP/1.1\r\n{self._standing}{own}\r\n"
@@ -86,7 +86,7 @@ class Client:
 
     async def options(self, target: str, headers: Sequence[tuple[str, str]]) -> Answer:
         """Send an OPTIONS request; as `send`."""
-        head = f"OPTIONS {target} HTTP/1.1\r\n{self._standing}{_lines(headers)}\r\n"
+        head = f"OPTIONS {target} HTTP/1.1\r\n{self._standing}{lines(headers)}\r\n"
         return await self._sent(head.encode("latin-1"), bodyless=False)
 
     async def close(self) -> None:
@@ -238,18 +238,3 @@ def trusting(ca_file: str | None) -> ssl.SSLContext:
     if ca_file is not None:
         context.load_verify_locations(ca_file)
     return context
-
-
-def _lines(headers: Sequence[tuple[str, str]]) -> str:
-    """
-    Return headers in the form in which they are sent.
-
-    Raises:
-        ValueError: a header would begin another line, and so be another header.
-    """
-    text = "".join([f"{name}: {value}\r\n" for name, value in headers])
-    if text.count("\n") != len(headers) or text.count("\r") != len(headers):
-        bad = next(name for name, value in headers if {"\r", "\n"} & {*name, *value})
-        msg = f"header {bad!r} holds the end of a line"
-        raise ValueError(msg)
-    return text

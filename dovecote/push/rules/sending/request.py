@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import quote, quote_from_bytes, urlsplit
 
 from dedup.rules.identity import Identity, identity
@@ -63,15 +63,14 @@ class Origin:
         return name if self.port == (443 if self.tls else 80) else f"{name}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One request, except for what each attempt adds; `target` is path and query."""
 
     id: str
     """`webhook-id`: the same over all attempts."""
     target: str
-    headers: tuple[tuple[str, str], ...]
-    """The headers for this record; those of the form are separate."""
+    lines: str
+    """The headers for this record, as they are sent; those of the form are separate."""
     body: bytes
 
 
@@ -168,26 +167,42 @@ class Composer:
         headers += _trace(record)
         if self._form.metadata is not None:
             headers += _place(record)
-        id_ = webhook_id(known)
-        _require_small(id_, headers)
+        id_, sent = webhook_id(known), lines(headers)
+        if len(headers) > MOST_HEADERS or len(id_) + len(sent) > MOST_HEAD:
+            raise _large(len(headers), len(id_) + len(sent))
         if self._has_body:
-            return Request(id_, self.target, tuple(headers), body)
-        return Request(id_, self._with_parameter(body), tuple(headers), b"")
+            return Request(id_, self.target, sent, body)
+        return Request(id_, self._with_parameter(body), sent, b"")
 
     def _with_parameter(self, value: bytes) -> str:
         added = f"{quote(self._form.query_param_key, safe='')}={quote_from_bytes(value, safe='')}"
         return f"{self._path}?{self._query}&{added}" if self._query else f"{self._path}?{added}"
 
 
-def _require_small(id_: str, headers: Sequence[tuple[str, str]]) -> None:
-    """Refuse a head that servers refuse: it would be taken for trouble of the endpoint."""
-    size = len(id_) + sum([len(name) + len(value) for name, value in headers])
-    if len(headers) > MOST_HEADERS:
-        msg = f"its attributes make {len(headers)} headers, and at most {MOST_HEADERS} are sent"
-        raise Unsendable(msg)
-    if size > MOST_HEAD:
-        msg = f"its attributes make {size:,} bytes of headers, and at most {MOST_HEAD:,} are sent"
-        raise Unsendable(msg)
+def lines(headers: Sequence[tuple[str, str]]) -> str:
+    """
+    Return headers in the form in which they are sent.
+
+    Raises:
+        ValueError: a header would begin another line, and so be another header.
+    """
+    text = "".join([f"{name}: {value}\r\n" for name, value in headers])
+    if text.count("\n") != len(headers) or text.count("\r") != len(headers):
+        bad = next(name for name, value in headers if {"\r", "\n"} & {*name, *value})
+        msg = f"header {bad!r} holds the end of a line"
+        raise ValueError(msg)
+    return text
+
+
+def _large(headers: int, size: int) -> Unsendable:
+    """Return why a head is not sent: servers refuse it, and it would look like their trouble."""
+    if headers > MOST_HEADERS:
+        return Unsendable(
+            f"its attributes make {headers} headers, and at most {MOST_HEADERS} are sent"
+        )
+    return Unsendable(
+        f"its attributes make {size:,} bytes of headers, and at most {MOST_HEAD:,} are sent"
+    )
 
 
 def attributes(record: Record, known: Identity) -> dict[str, str]:

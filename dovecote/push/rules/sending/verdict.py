@@ -18,7 +18,8 @@ _A_MOMENT = 1e9
 _OVERLOADED = frozenset({408})
 # Another attempt for the same record is still at work.
 _CONFLICT = 409
-_DONE = Done()
+DONE = Done()
+"""The result of success."""
 
 
 class Answered(NamedTuple):
@@ -78,7 +79,7 @@ def judge(outcome: Outcome, rules: Rules, *, now: datetime) -> Verdict:
     """Return the result for a record; only 2xx is success."""
     match outcome:
         case Answered(status) if 200 <= status < 300:  # noqa: PLR2004  # what 2xx is
-            return _DONE
+            return DONE
         case NotAnswered(error):
             return Retry(error)
         case Answered(status):

@@ -19,6 +19,7 @@ from dovecote.push.rules.sending.request import (
     Composer,
     Form,
     Metadata,
+    Request,
     Unsendable,
     encoded,
     webhook_id,
@@ -60,20 +61,26 @@ EVENT = Event(
 )
 
 
+def headers_of(request: Request) -> list[tuple[str, str]]:
+    """Return the headers that a request sends for its record."""
+    pairs = [line.partition(": ") for line in request.lines.split("\r\n")[:-1]]
+    return [(name, value) for name, _, value in pairs]
+
+
 def test_the_value_is_the_body_as_it_is() -> None:
     request = Composer(Form(url=URL)).request(record(b"\x00\xff"), E1)
     assert request.body == b"\x00\xff"
     assert request.target == "/hook?token=1"
-    assert dict(request.headers)["Content-Type"] == "text/plain; charset=UTF-8"
+    assert dict(headers_of(request))["Content-Type"] == "text/plain; charset=UTF-8"
 
 
 def test_what_the_record_says_of_its_type_is_said_unless_the_subscription_says_another() -> None:
     typed = record(b"{}", ("content-type", b"application/json"))
-    assert dict(Composer(Form(url=URL)).request(typed, E).headers)["Content-Type"] == (
+    assert dict(headers_of(Composer(Form(url=URL)).request(typed, E)))["Content-Type"] == (
         "application/json"
     )
     own = Form(url=URL, headers={"content-type": "application/x-own"})
-    assert "Content-Type" not in dict(Composer(own).request(typed, E).headers)
+    assert "Content-Type" not in dict(headers_of(Composer(own).request(typed, E)))
     assert ("content-type", "application/x-own") in own.standing()
 
 
@@ -101,20 +108,20 @@ def test_a_value_that_is_json_is_sent_as_json_although_its_record_has_no_type(
     value: bytes | None, kind: str
 ) -> None:
     request = Composer(Form(url=URL)).request(record(value), E1)
-    assert dict(request.headers)["Content-Type"] == kind
+    assert dict(headers_of(request))["Content-Type"] == kind
     assert request.body == (value or b"")
 
 
 def test_json_is_sent_as_text_where_the_subscription_says_so() -> None:
     for form in (Form(url=URL, detect_json=False), Form(url=URL, charset="UTF-16")):
-        told = dict(Composer(form).request(record(b"{}"), E1).headers)["Content-Type"]
+        told = dict(headers_of(Composer(form).request(record(b"{}"), E1)))["Content-Type"]
         assert told == f"text/plain; charset={form.charset}"
 
 
 def test_a_binary_event_of_json_has_its_type_too() -> None:
     composer = Composer(Form(url=URL, format="cloudevents_binary"))
-    assert dict(composer.request(record(b"{}"), E1).headers)["Content-Type"] == JSON
-    assert "Content-Type" not in dict(composer.request(record(b"x"), E1).headers)
+    assert dict(headers_of(composer.request(record(b"{}"), E1)))["Content-Type"] == JSON
+    assert "Content-Type" not in dict(headers_of(composer.request(record(b"x"), E1)))
 
 
 def test_the_handler_of_fastapis_tutorial_takes_json_without_a_type() -> None:
@@ -126,7 +133,7 @@ def test_the_handler_of_fastapis_tutorial_takes_json_without_a_type() -> None:
 
     composer = Composer(Form(url="https://shop.example/items/"))
     request = composer.request(record(b'{"name": "Foo", "price": 42.0}'), E1)
-    headers = [(name.lower().encode(), text.encode()) for name, text in request.headers]
+    headers = [(name.lower().encode(), text.encode()) for name, text in headers_of(request)]
     told: list[MutableMapping[str, Any]] = []
 
     async def receive() -> dict[str, object]:
@@ -149,7 +156,7 @@ def test_a_method_without_body_has_the_value_as_a_parameter(method: str) -> None
         "token": ["1"],
         "mes sage": ['{"a": "ä&="}'],
     }
-    assert "Content-Type" not in dict(request.headers)
+    assert "Content-Type" not in dict(headers_of(request))
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
@@ -159,7 +166,7 @@ def test_other_methods_have_a_body(method: str) -> None:
 
 def test_the_metadata_of_the_original_is_told_when_asked_for() -> None:
     form = Form(url=URL, metadata=Metadata("main", "id_group"))
-    told = {**dict(form.standing()), **dict(Composer(form).request(record(), E).headers)}
+    told = {**dict(form.standing()), **dict(headers_of(Composer(form).request(record(), E)))}
     assert (
         told
         | {
@@ -174,12 +181,12 @@ def test_the_metadata_of_the_original_is_told_when_asked_for() -> None:
         == told
     )
     without = Composer(form).request(record(key=None), E)
-    assert "QOH-Message-Key" not in dict(without.headers)
+    assert "QOH-Message-Key" not in dict(headers_of(without))
 
 
 def test_binary_cloudevents_have_attributes_as_headers_and_no_datacontenttype() -> None:
     request = Composer(Form(url=URL, format="cloudevents_binary")).request(of(EVENT), E1)
-    told = dict(request.headers)
+    told = dict(headers_of(request))
     assert told["ce-id"] == "e1"
     assert told["ce-type"] == "shop.Placed"
     assert told["ce-source"] == "/shop"
@@ -194,7 +201,7 @@ def test_binary_cloudevents_have_attributes_as_headers_and_no_datacontenttype() 
 def test_structured_cloudevents_are_one_document() -> None:
     request = Composer(Form(url=URL, format="cloudevents_structured")).request(of(EVENT), E1)
     document = json.loads(request.body)
-    assert dict(request.headers)["Content-Type"].startswith("application/cloudevents+json")
+    assert dict(headers_of(request))["Content-Type"].startswith("application/cloudevents+json")
     assert document["data"] == {"n": 1}
     assert (document["id"], document["datacontenttype"]) == ("e1", "application/json")
 
@@ -229,7 +236,7 @@ def test_a_tombstone_has_no_data_and_an_empty_body() -> None:
 
 def test_a_foreign_record_is_an_event_all_the_same() -> None:
     composer = Composer(Form(url=URL, format="cloudevents_binary"))
-    told = dict(composer.request(record(b"x"), Identity("orders", "orders/3/42")).headers)
+    told = dict(headers_of(composer.request(record(b"x"), Identity("orders", "orders/3/42"))))
     assert (told["ce-id"], told["ce-type"]) == ("orders/3/42", "kafka.record")
     assert told["ce-time"] == "2023-11-14T22:13:20.000000Z"
 
@@ -238,7 +245,7 @@ def test_long_attributes_are_not_remembered() -> None:
     composer = Composer(Form(url=URL, format="cloudevents_binary"))
     for number in range(200):
         subject = b"%06d" % number * 2_000
-        told = composer.request(record(b"[1]", ("ce_subject", subject)), E).headers
+        told = headers_of(composer.request(record(b"[1]", ("ce_subject", subject)), E))
         assert dict(told)["ce-subject"].encode() == subject
         if number == 99:
             tracemalloc.start()
@@ -249,7 +256,7 @@ def test_long_attributes_are_not_remembered() -> None:
 
 def test_a_trace_goes_on_with_what_others_keep_in_it() -> None:
     headers = (("traceparent", TRACE.encode()), ("tracestate", b"a=1,b=2"), ("other", b"x"))
-    told = dict(Composer(Form(url=URL)).request(record(b"[1]", *headers), E).headers)
+    told = dict(headers_of(Composer(Form(url=URL)).request(record(b"[1]", *headers), E)))
     assert (told["traceparent"], told["tracestate"]) == (TRACE, "a=1,b=2")
     assert "other" not in told
 
@@ -282,7 +289,7 @@ def test_nothing_in_a_record_can_begin_another_header(id_: str, type_: str, key:
         request = Composer(form).request(record(b"x", header, key=key), Identity("/s", id_))
     except UnicodeEncodeError:
         return  # an id with half a character is no text
-    for name, value in [*request.headers, ("webhook-id", request.id)]:
+    for name, value in [*headers_of(request), ("webhook-id", request.id)]:
         assert (name + value).isascii()
         assert (name + value).isprintable()
     assert "." not in request.id
