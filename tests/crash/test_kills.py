@@ -26,7 +26,7 @@ from tests.support.relaying import (
 from tests.support.shards import in_log
 from tests.support.waiting import consume, until
 
-KILLS = int(os.environ.get("DOVECOTE_KILLS_OF_RELAYS", "15"))
+KILLS = int(os.environ.get("DOVECOTE_KILLS_OF_RELAYS", "8"))
 
 
 def kill_again_and_again(fleet: Relays, watch: Watch, kills: int, **settings: Any) -> None:

@@ -141,7 +141,7 @@ def test_takeovers_from_a_relay_that_does_not_know_yet_lose_and_double_nothing(
         load(fleet.dsn, name, pace=0.001, bursts=[1, 3]),
         psycopg.connect(fleet.dsn, autocommit=True) as conn,
     ):
-        for _ in range(15):
+        for _ in range(8):
             takeovers = sum(relay.log.count("publishing from") for relay in pair)
             conn.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN pg_locks USING (pid)"
