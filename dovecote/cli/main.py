@@ -21,6 +21,7 @@ class _Commands(Lazy):
         "spark": "spark:spark",
         "replay": "replay:replay",
         "schema": "schema:schema",
+        "topic": "topic:topic",
         "stack": "stack:stack",
         "demo": "demo:demo",
     }

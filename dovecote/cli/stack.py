@@ -1,6 +1,9 @@
 """`dovecote stack`: a real Postgres and a real Kafka for development, without containers."""
 
 import json
+import os
+import shlex
+import sys
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -148,6 +151,58 @@ def status(directory: DirectoryOption = None, as_json: JsonOption = False) -> No
     else:
         _show(state)
     raise typer.Exit(0 if state is not None and state.running else 1)
+
+
+@stack.command()
+def env(directory: DirectoryOption = None, as_json: JsonOption = False) -> None:
+    """
+    Print its addresses as variables of a shell.
+
+    The names are those of libpq, and those of the settings of each part.
+
+    Example: eval "$(dovecote stack env)"
+    """
+    variables = _running(directory).variables()
+    if as_json:
+        typer.echo(json.dumps(variables))
+        return
+    for name, value in variables.items():
+        typer.echo(f"export {name}={shlex.quote(value)}")
+
+
+@stack.command(context_settings={"ignore_unknown_options": True})
+def psql(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ARGUMENT", help="Arguments of psql.", show_default=False),
+    ] = None,
+    directory: DirectoryOption = None,
+) -> None:
+    """
+    Open psql in its database.
+
+    Options of psql come after `--`.
+
+    Example: dovecote stack psql -- -c "SELECT count(*) FROM outbox.events"
+    """
+    state = _running(directory)
+    program = str(_detached("postgres.postgres").client("psql"))
+    sys.stdout.flush()
+    os.execve(program, [program, *(arguments or ())], {**os.environ, **state.variables()})  # noqa: S606  # psql itself
+
+
+def _running(directory: Path | None) -> "StackState":
+    """
+    Return the stack, which must run.
+
+    Raises:
+        StackError: it does not.
+    """
+    state: StackState | None = _detached().status(directory)
+    if state is None or not state.running:
+        msg = "the stack does not run here; try: dovecote stack up"
+        raise _detached("errors").StackError(msg)
+    return state
 
 
 def _fields(state: "StackState | None") -> dict[str, object]:

@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+from psycopg.conninfo import conninfo_to_dict
+
 from dovecote.devstack.errors import ServerFailed, StackError
 from dovecote.devstack.kafka.cluster import Cluster
 from dovecote.devstack.places import is_reachable, temporary_directory
@@ -107,6 +109,16 @@ class StackState:
         return ",".join(
             member.address for name, member in self.members.items() if name.startswith("kafka")
         )
+
+    def variables(self) -> dict[str, str]:
+        """Return the addresses as environment variables, of libpq and of our settings."""
+        of_libpq = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER"}
+        of_libpq |= {"password": "PGPASSWORD", "dbname": "PGDATABASE"}
+        parts = conninfo_to_dict(self.dsn)
+        found = {variable: str(parts[name]) for name, variable in of_libpq.items()}
+        for prefix in ("RELAY", "CONSUME", "DEAD", "TOPIC"):
+            found[f"DOVECOTE_{prefix}_KAFKA__BOOTSTRAP_SERVERS"] = self.bootstrap
+        return found | {"DOVECOTE_RELAY_DSN": self.dsn}
 
     @property
     def brokers(self) -> int:

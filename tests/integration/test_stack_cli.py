@@ -72,6 +72,12 @@ def test_up_status_and_down(run: Run) -> None:
     assert told["dsn"] in again.stdout
     assert told["bootstrap"] in again.stdout
 
+    variables = json.loads(run("env", "--json").stdout)
+    assert variables["DOVECOTE_RELAY_KAFKA__BOOTSTRAP_SERVERS"] == told["bootstrap"]
+    assert variables["DOVECOTE_RELAY_DSN"] == told["dsn"]
+    assert f"export PGPORT={variables['PGPORT']}\n" in run("env").stdout
+    assert run("psql", "--", "-Atc", "SHOW server_version_num").stdout.startswith("1")
+
     status = run("status", "--json")
     assert status.returncode == 0
     assert json.loads(status.stdout) == told
@@ -91,6 +97,8 @@ def test_up_status_and_down(run: Run) -> None:
     assert (down.returncode, down.stdout) == (0, "Postgres and Kafka are down\n")
     assert not [process for process in pids if process.running]
     assert run("down").stdout == "nothing was running\n"
+    for gone in ("env", "psql"):
+        assert "the stack does not run here; try: dovecote stack up" in run(gone).stderr
     assert run.json("status")["running"] is False
 
 

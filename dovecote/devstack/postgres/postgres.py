@@ -188,6 +188,11 @@ class Postgres(Server):
             return str(error).strip()
 
 
+def client(name: str) -> Path:
+    """Return a client program that comes with the server, such as psql."""
+    return installation(server_user()) / "bin" / name
+
+
 def installation(user: User | None) -> Path:
     """
     Return the folder of a Postgres installation whose programs `user` can run.

@@ -19,6 +19,8 @@ MEANINGS = {
     ("consume", "dead", "requeue", "--topic"): "the dead-letter topic",
     ("consume", "dead", "drop", "--topic"): "the dead-letter topic",
     ("push", "subscribe", "--topic"): "a topic to read",
+    ("topic", "tail", "--id"): "the id of an event",
+    ("topic", "tail", "--from"): "where to begin",
     ("init", "outbox", "--since"): "a version",
     ("init", "inbox", "--since"): "a version",
     ("init", "push", "--since"): "a version",
