@@ -51,12 +51,12 @@ def test_a_topic_that_was_made_is_listed_and_shown(stack: Servers) -> None:
     done = run(stack, "create", name, "--partitions", "3", "--set", "retention.ms=3600000")
     assert done.output == f"created topic {name}\n"
 
-    def settled() -> dict[str, object] | None:
+    def settled() -> dict[str, object]:
         """Return what is listed; a new topic has no leaders for a moment."""
         (found,) = [each for each in told(stack, "list") if each["topic"] == name]
-        return found if found["offsets"] is not None else None
+        return found if found["offsets"] is not None else {}
 
-    listed: dict[str, object] = until(settled, within=30, what="leaders of the new topic")
+    listed = until(settled, within=30, what="leaders of the new topic")
     assert (listed["partitions"], listed["replicas"], listed["offsets"]) == (3, [1, 1, 1], 0)
     assert listed["retention.ms"] == "3600000"
     (line,) = [each for each in run(stack, "list").output.splitlines() if each.startswith(name)]
