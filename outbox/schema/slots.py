@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from psycopg import Connection, connect, errors, sql
+from psycopg.rows import TupleRow
 
 from outbox.errors import DovecoteError, first_line
-from outbox.postgres.session import conninfo
+from outbox.postgres.session import conninfo, with_secrets
 
 # Number of attempts to drop a slot, a tenth of a second apart.
 _TRIES = 50
@@ -55,7 +56,7 @@ def make(dsn: str, conn: Connection[Any], names: Sequence[str]) -> tuple[str, st
     query = f'CREATE_REPLICATION_SLOT "{source}" TEMPORARY LOGICAL pgoutput {options}'
     try:
         # The snapshot lasts as long as this session does nothing else.
-        with connect(_replicating(dsn), autocommit=True) as replication:
+        with _replicating(dsn) as replication:
             row = replication.execute(query.encode()).fetchone()
             if row is None:
                 msg = f"{query}: no answer"
@@ -77,7 +78,7 @@ def copy(dsn: str, conn: Connection[Any], source: str, names: Sequence[str]) -> 
             conn.execute("SELECT pg_copy_logical_replication_slot(%s, %s, false)", [source, name])
         if names and conn.info.server_version >= _FAILOVER:
             # A copy is not synchronised to standbys, whether its source is or not.
-            with connect(_replicating(dsn), autocommit=True) as replication:
+            with _replicating(dsn) as replication:
                 for name in names:
                     query = f'ALTER_REPLICATION_SLOT "{name}" (FAILOVER true)'
                     replication.execute(query.encode())
@@ -85,8 +86,11 @@ def copy(dsn: str, conn: Connection[Any], source: str, names: Sequence[str]) -> 
         raise _cannot_make(conn, name, error) from error
 
 
-def _replicating(dsn: str) -> str:
-    return conninfo(dsn, ours={"replication": "database"})
+def _replicating(dsn: str) -> Connection[TupleRow]:
+    def made(text: str) -> Connection[TupleRow]:
+        return connect(conninfo(text, ours={"replication": "database"}), autocommit=True)
+
+    return with_secrets(dsn, made)
 
 
 def _cannot_make(conn: Connection[Any], name: str, error: Exception) -> DovecoteError:

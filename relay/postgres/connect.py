@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -17,6 +18,7 @@ from outbox.postgres import session
 from outbox.postgres.away import is_outage
 from outbox.postgres.overdue import NOTICE
 from outbox.schema.belongings import showing
+from outbox.secrets import mapped
 from relay.errors import LeaseLost, Outage, Refused
 from relay.postgres.answers import Attended
 from relay.rules.places.instance import ASK, Instance
@@ -63,7 +65,7 @@ def connect(dsn: str, *, purpose: str) -> Attended:
         conn.close()
         msg = f"Postgres {found} is too old: Dovecote needs Postgres {OLDEST} or newer"
         raise Refused(msg)
-    conn.attend(parameters(dsn, purpose=purpose))
+    conn.attend(mapped(dsn, partial(parameters, purpose=purpose)))
     _settle(conn, str(conninfo_to_dict(dsn).get("options") or os.environ.get("PGOPTIONS", "")))
     return conn
 

@@ -16,7 +16,7 @@ from psycopg import errors, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.generators import execute, fetch
 
-from outbox.secrets import fresh
+from outbox.secrets import mapped
 from relay.errors import Refused
 from relay.postgres.connect import connect, instance_of, lacks_replication
 from relay.rules.places.instance import Instance
@@ -76,17 +76,20 @@ class Stream:
             Refused: the role lacks REPLICATION.
             psycopg.OperationalError: the server is away.
         """
-        dsn = fresh(dsn)
-        given = conninfo_to_dict(dsn)
-        options = f"{given.get('options') or ''} -c wal_sender_timeout={int(timeout * 1000)}"
-        conninfo = make_conninfo(dsn, replication="database", options=options.strip())
+
+        def replicating(text: str) -> str:
+            options = conninfo_to_dict(text).get("options") or ""
+            options = f"{options} -c wal_sender_timeout={int(timeout * 1000)}".strip()
+            return make_conninfo(text, replication="database", options=options)
+
+        conninfo = mapped(dsn, replicating)
         try:
             # Not with libpq's own connect, which would hold up the whole process until the server
             # answers.
             self._conn = connect(conninfo, purpose="wal")
         except psycopg.OperationalError as error:
             if _LACKS_REPLICATION.search(str(error)):
-                raise Refused(lacks_replication(_role(error, given))) from error
+                raise Refused(lacks_replication(_role(error, conninfo_to_dict(dsn)))) from error
             raise
         self._pgconn = self._conn.pgconn
         self._timeout = timeout
