@@ -20,8 +20,8 @@ EVERY_SECONDS = 300.0
 """How long its output is used, unless the settings say otherwise."""
 
 _MOST_BYTES, _MOST_SAID, _LONGEST_LINE = 65_536, 4_096, 300
-# A server that refuses many connections at once does not make us ask as often.
-_ANEW_SECONDS = 1.0
+# A server that refuses the same secret again and again makes us ask less and less often.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 # AWS accepts a token for 15 minutes.
 _TOKEN_SECONDS = 600.0
 
@@ -91,7 +91,10 @@ class RdsToken:
     def _signed(self) -> str:
         try:
             import boto3  # type: ignore[import-untyped,unused-ignore]  # it may not be there
-            from botocore.exceptions import BotoCoreError, ClientError
+            from botocore.exceptions import (  # type: ignore[import-untyped,unused-ignore]  # as above
+                BotoCoreError,
+                ClientError,
+            )
         except ImportError:
             msg = "aws-rds needs boto3: pip install 'dovecote[rds]'"
             raise ValueError(msg) from None
@@ -114,7 +117,8 @@ class _Kept:
     text: str | None = None
     at: float = -math.inf
     error: str = ""
-    failed_at: float = -math.inf
+    asked_at: float = -math.inf
+    pause: float = _FIRST_PAUSE
 
 
 _known: dict[Hashable, _Kept] = {}
@@ -132,16 +136,24 @@ def _kept(key: Hashable, every: float, make: Callable[[], str], *, anew: bool) -
     kept = _known.setdefault(key, _Kept())
     with kept.lock:
         now = time.monotonic()
-        if kept.text is not None and now - kept.at < (_ANEW_SECONDS if anew else every):
+        if kept.text is not None and not anew and now - kept.at < every:
             return kept.text
-        if now - kept.failed_at < _ANEW_SECONDS:
-            raise ValueError(kept.error)
+        if now - kept.asked_at < kept.pause and (anew or kept.error):
+            if kept.text is None or kept.error:
+                raise ValueError(kept.error)
+            return kept.text
+        was, kept.error = kept.text, ""
+        again = anew and now - kept.asked_at < 2 * _LONGEST_PAUSE
         try:
             kept.text = make()
+            kept.at = time.monotonic()
         except ValueError as error:
-            kept.error, kept.failed_at = str(error), time.monotonic()
+            kept.error = str(error)
             raise
-        kept.at = time.monotonic()
+        finally:
+            kept.asked_at = time.monotonic()
+            is_same = again and kept.text == was
+            kept.pause = min(2 * kept.pause, _LONGEST_PAUSE) if is_same else _FIRST_PAUSE
         return kept.text
 
 

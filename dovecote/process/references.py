@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from dovecote.process.durations import duration
 from outbox.secret_sources import EVERY_SECONDS, CommandText, FileText, RdsToken
@@ -39,8 +39,9 @@ def resolve(value: object, environ: Mapping[str, str]) -> tuple[object, bool]:
             return environ[name], True
         case {"file": str(path), **rest} if not rest:
             return Reread(FileText(Path(path))), True
-        case {"command": words, **rest}:
-            return Reread(_command(words, rest)), True
+        case {"command": words, **others}:
+            given = {str(name): each for name, each in others.items()}
+            return Reread(_command(words, given)), True
         case {"aws-rds": place, **rest} if not rest:
             return Reread(_token(place, environ)), True
         case _:
@@ -73,9 +74,7 @@ def _command(words: object, rest: Mapping[str, object]) -> Read:
         msg = f"a command has `every` beside it, and no {unknown[0]!r}"
         raise ValueError(msg)
     every = duration(rest["every"]) if "every" in rest else timedelta(seconds=EVERY_SECONDS)
-    if not isinstance(every, timedelta):
-        raise AssertionError(every)
-    return CommandText(tuple(words), every.total_seconds())
+    return CommandText(tuple(words), cast(timedelta, every).total_seconds())
 
 
 def _token(place: object, environ: Mapping[str, str]) -> Read:

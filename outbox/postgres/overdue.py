@@ -53,11 +53,12 @@ class Connection(psycopg.Connection[TupleRow]):
     @classmethod
     def open(cls, dsn: str, *, patience: float, context: AdaptContext | None = None) -> Self:
         """Return an autocommit connection; timeouts in `dsn` take precedence."""
-
-        def connect(text: str) -> Self:
-            return cls.connect(conninfo(text, ours=NOTICE), autocommit=True, context=context)
-
-        conn = with_secrets(dsn, connect)
+        conn = with_secrets(
+            dsn,
+            lambda text: cls.connect(
+                conninfo(text, ours=NOTICE), autocommit=True, context=context
+            ),
+        )
         conn.patience = patience
         return conn
 
@@ -93,11 +94,9 @@ class AsyncConnection(psycopg.AsyncConnection[TupleRow]):
     @classmethod
     async def open(cls, dsn: str, *, patience: float) -> Self:
         """Return an autocommit connection; timeouts in `dsn` take precedence."""
-
-        async def connect(text: str) -> Self:
-            return await cls.connect(conninfo(text, ours=NOTICE), autocommit=True)
-
-        conn = await with_secrets_async(dsn, connect)
+        conn = await with_secrets_async(
+            dsn, lambda text: cls.connect(conninfo(text, ours=NOTICE), autocommit=True)
+        )
         conn.patience = patience
         return conn
 

@@ -16,6 +16,32 @@ _TRIES = 50
 _OPTIONS_IN_PARENTHESES, _FAILOVER = 150_000, 170_000
 
 
+REPLICATING = ("rds_replication", "cloudsqlreplication", "azure_pg_admin")
+"""
+Roles whose members managed servers let follow the log, although they lack REPLICATION.
+
+Only a server knows whom it lets in, and it can be asked as a role that connects. For any other
+role, these names are all that there is to see.
+"""
+
+
+def can_decode(wal_level: str, effective: str | None) -> bool:
+    """
+    Return whether a slot for the log can be made; `effective` is None before PostgreSQL 19.
+
+    From then on, the first slot raises the level of a server that is set to `replica`.
+    """
+    return wal_level == "logical" or (effective is not None and wal_level == "replica")
+
+
+def lacks_replication(role: str) -> str:
+    """Return how to let a role follow the log."""
+    name = sql.Identifier(role)
+    alter = sql.SQL("ALTER ROLE {} REPLICATION").format(name).as_string()
+    grant = sql.SQL("GRANT rds_replication TO {}").format(name).as_string()
+    return f"`{alter}`, or on Amazon RDS and Aurora `{grant}`"
+
+
 def slot_name(base: str, number: int, of: int) -> str:
     """
     Return the name of a shard's slot; `base` is the slot of an outbox in one piece.
@@ -95,10 +121,9 @@ def _replicating(dsn: str) -> Connection[TupleRow]:
 
 def _cannot_make(conn: Connection[Any], name: str, error: Exception) -> DovecoteError:
     role = conn.info.user
-    alter = sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(role)).as_string()
     return DovecoteError(
         f"cannot make replication slot {name}: {first_line(error)}; "
-        f"role {role} needs REPLICATION ({alter}), "
+        f"role {role} needs REPLICATION ({lacks_replication(role)}), "
         "and the server a free slot for each shard and one besides, and one more for each while "
         "their number changes (max_replication_slots, max_wal_senders)"
     )

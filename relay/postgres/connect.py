@@ -17,6 +17,7 @@ from outbox.errors import SchemaMissing, SharedSession, first_line
 from outbox.postgres import session
 from outbox.postgres.away import is_outage
 from outbox.postgres.overdue import NOTICE
+from outbox.schema import slots
 from outbox.schema.belongings import showing
 from outbox.secrets import mapped
 from relay.errors import LeaseLost, Outage, Refused
@@ -170,8 +171,7 @@ def explained(schema: str, dsn: str, *, advice: str | None = None) -> Iterator[N
 
 def lacks_replication(role: str) -> str:
     """Return the message for a role that cannot follow the log."""
-    alter = sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(role))
-    return f"role {role} cannot read the write-ahead log; `{alter.as_string()}`"
+    return f"role {role} cannot read the write-ahead log; {slots.lacks_replication(role)}"
 
 
 def not_allowed(

@@ -74,7 +74,7 @@ def leave_guarantees_alone(properties: dict[str, str]) -> dict[str, str]:
 
 
 def client(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return librdkafka's properties that say how to reach the broker, with secrets as they are now."""
+    """Return librdkafka's properties that say how to reach the broker, as they are now."""
     given = {name: value for name, value in properties.items() if name.startswith(_CLIENT)}
     return fresh_all(given)
 

@@ -141,7 +141,7 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(
     monkeypatch.setattr(secret_sources, "SECONDS", 0.5)
     pid = tmp_path / "pid"
     words = ("sh", "-c", f"sleep 600 & echo $! > {pid}; echo hush; wait")
-    with pytest.raises(ValueError, match="^sh took longer than"):
+    with pytest.raises(ValueError, match=r"^sh took longer than"):
         CommandText(words)()
     until(lambda: not is_running(int(pid.read_text())), within=10, what="the child is gone")
 
