@@ -5,6 +5,7 @@ import os
 import pickle
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
@@ -50,8 +51,8 @@ def relay(folder: Path, dsn: str) -> RelaySettings:
 
 def passes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Let time pass for what is kept."""
-    was = secret_sources.time.monotonic
-    monkeypatch.setattr(secret_sources.time, "monotonic", lambda: was() + seconds)
+    was = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: was() + seconds)
 
 
 def test_a_command_is_run_again_when_its_output_is_old_or_refused(
