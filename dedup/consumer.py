@@ -47,13 +47,11 @@ from dedup.unread.probing import noted
 from dedup.unread.watch import Watch
 from dedup.workers import workers_for
 from outbox.errors import BadSettings, DovecoteError
-from outbox.kafka import kafka_logger
-from outbox.secrets import fresh_all
+from outbox.kafka import Credentials, kafka_logger
 from outbox.threads import require_threads
 
 _log = logging.getLogger("dovecote.consumer")
 _client_log = kafka_logger("dovecote.consumer.kafka")
-_USERNAME, _PASSWORD = "sasl.username", "sasl.password"  # the property's name
 
 _STATISTICS_MILLISECONDS = 2_000
 _ASIDE_THREADS = 8
@@ -258,14 +256,17 @@ class Consumer:
         self._stop.set()
 
     def _client(self) -> KafkaConsumer:
+        given = self._settings.client_properties()
+        credentials = Credentials(given, self._error)
         properties = {
-            **self._settings.client_properties(),
+            **given,
             "statistics.interval.ms": _STATISTICS_MILLISECONDS,
             "stats_cb": self._statistics,
-            "error_cb": self._error,
+            "error_cb": credentials.heard,
             "on_commit": self._committed,
         }
-        self._made = made = KafkaConsumer(properties, logger=_client_log)
+        made = KafkaConsumer(properties, logger=_client_log)
+        credentials.keep(made)
         return made
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
@@ -277,11 +278,6 @@ class Consumer:
         _client_log.debug("%s", error.str())
         if error.code() == KafkaError._BAD_MSG and self._watch is not None:  # noqa: SLF001  # the client's name for it
             self._watch.broker_failed(error.str())
-        given = self._settings.kafka
-        if error.code() == KafkaError._AUTHENTICATION and _PASSWORD in given:  # noqa: SLF001  # the name librdkafka gives it
-            # The secret may have been replaced since this client was made; the client lives on.
-            found = fresh_all({name: given.get(name, "") for name in (_USERNAME, _PASSWORD)})
-            self._made.set_sasl_credentials(found[_USERNAME], found[_PASSWORD])
 
     def _statistics(self, text: str) -> None:
         skips.tell()

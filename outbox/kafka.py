@@ -4,12 +4,13 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol
 
 from outbox.envelope import UNREAD_HEADERS, Pair, unread
 from outbox.event import MOST_HEADERS
+from outbox.secrets import Reread, fresh_all
 
 PARTITIONER = {"partitioner": "murmur2_random"}
 """
@@ -98,6 +99,72 @@ def reach(producer: Client, topic: str, timeout: float) -> None:
     """
     for _ in range(2):
         producer.list_topics(topic, timeout)
+
+
+class Told(Protocol):
+    """An error of librdkafka about a client."""
+
+    def code(self) -> int: ...
+
+
+class Named(Protocol):
+    """A client of librdkafka that has a user and a password."""
+
+    def set_sasl_credentials(self, username: str, password: str, /) -> None: ...
+
+
+_USERNAME, _PASSWORD = "sasl.username", "sasl.password"  # the property's name
+# librdkafka's own code for a broker that refuses user and password.
+_AUTHENTICATION = -169
+
+
+class Credentials:
+    """
+    User and password of one client, which it gets anew after a broker has refused them.
+
+    A client that lives long connects again and again. `heard` belongs among its properties, as
+    `error_cb`, and `keep` follows when it is made.
+    """
+
+    def __init__(
+        self, properties: Mapping[str, Any], also: Callable[[Any], object] = lambda _: None
+    ) -> None:
+        """`also` is called with each error of the client, too."""
+        self._given = {name: properties.get(name, "") for name in (_USERNAME, _PASSWORD)}
+        self._change = any(isinstance(each, Reread) for each in self._given.values())
+        self._also = also
+        self._client: Named | None = None
+        self._asking = threading.Lock()
+
+    @property
+    def change(self) -> bool:
+        """Return whether they may be others when they are read again."""
+        return self._change
+
+    def keep(self, client: Named) -> None:
+        """Renew those of `client` from now on."""
+        self._client = client
+
+    def let_go(self) -> None:
+        """Forget the client, which ends with its last reference."""
+        self._client = None
+
+    def heard(self, error: Told) -> None:
+        """Take an error of the client; read again in a thread, because a command may take long."""
+        self._also(error)
+        if not self._change or error.code() != _AUTHENTICATION:
+            return
+        if self._asking.acquire(blocking=False):
+            threading.Thread(target=self._ask, name="secrets", daemon=True).start()
+
+    def _ask(self) -> None:
+        try:
+            found = fresh_all(self._given, anew=True)
+            client = self._client
+            if client is not None:
+                client.set_sasl_credentials(found[_USERNAME], found[_PASSWORD])
+        finally:
+            self._asking.release()
 
 
 def headers_of(message: Any) -> Sequence[Pair]:  # noqa: ANN401  # the client's own types say less

@@ -1,50 +1,115 @@
-"""Secrets that are read again each time they are needed, because their files are replaced."""
+"""Secrets that are read again each time they are needed, because others replace them."""
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Self, TypeVar, cast
+from typing import Any, Protocol, Self, TypeVar, cast
 
 V = TypeVar("V")
 
 _log = logging.getLogger("dovecote.settings")
 
 
+class Read(Protocol):
+    """Where a secret comes from."""
+
+    def __call__(self, *, anew: bool) -> str:
+        """
+        Return its current text; `anew`: a server has refused the last one.
+
+        Raises:
+            ValueError: it cannot be read.
+        """
+
+
 class Reread(str):
     """A text with its first value, and a way to read it again."""
 
-    __slots__ = ("_last", "read")
-    read: Callable[[], str]
-    """Raises ValueError if the text cannot be read."""
+    __slots__ = ("_last", "_may_lack", "read")
+    read: Read
     _last: str
+    _may_lack: bool
 
-    def __new__(cls, read: Callable[[], str]) -> Self:
-        """Read it for the first time."""
-        self = super().__new__(cls, read())
-        self.read, self._last = read, str(self)
+    def __new__(cls, read: Read, last: str | None = None) -> Self:
+        """Read it for the first time, unless `last` is what another process has read."""
+        self = super().__new__(cls, read(anew=False) if last is None else last)
+        self.read, self._last, self._may_lack = read, str(self), last is not None
         return self
 
-    def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        """Pickle as plain text: another machine may not have the file."""
-        return str, (self._last,)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """
+        Pickle the text as it is now, and where it comes from if that can travel.
 
-    def again(self) -> str:
+        Another machine reads it again if it can, and otherwise goes on with the text.
+        """
+        text = self.again()
+        return (Reread, (self.read, text)) if _travels(self.read) else (str, (text,))
+
+    def again(self, *, anew: bool = False) -> str:
         """Return its current text, or the last one that was read while it cannot be read."""
         try:
-            self._last = self.read()
+            self._last = self.read(anew=anew)
+            self._may_lack = False
         except ValueError as error:
             # Perhaps it is being replaced: the server decides whether the last one is still valid.
-            _log.warning("a secret is used as it was read before: %s", error)
+            level = logging.DEBUG if self._may_lack else logging.WARNING
+            _log.log(level, "a secret is used as it was read before: %s", error)
         return self._last
 
+    def renewed(self, *, anew: bool = False) -> "Reread":
+        """Return a text that is equal to the current one, and can be read again as well."""
+        made = Reread(self.read, self.again(anew=anew))
+        made._may_lack = self._may_lack  # of the same class
+        return made
 
-def fresh(text: str) -> str:
-    """Return a setting's current text if it came from a file."""
-    return text.again() if isinstance(text, Reread) else text
+
+def _travels(read: Read) -> bool:
+    return bool(getattr(read, "travels", False))
 
 
-def fresh_all(properties: Mapping[str, V]) -> dict[str, V]:
-    """As `fresh`, for properties of a Kafka client."""
+def fresh(text: str, *, anew: bool = False) -> str:
+    """
+    Return a setting's current text, if it is read again.
+
+    `anew`: a server has refused the last one, so nothing that was kept will do.
+    """
+    return text.again(anew=anew) if isinstance(text, Reread) else text
+
+
+def fresh_all(properties: Mapping[str, V], *, anew: bool = False) -> dict[str, V]:
+    """As `fresh`, for properties of a Kafka client; what is read again can be read once more."""
     return {
-        name: cast(V, value.again()) if isinstance(value, Reread) else value
+        name: cast(V, value.renewed(anew=anew)) if isinstance(value, Reread) else value
         for name, value in properties.items()
     }
+
+
+def mapped(text: str, change: Callable[[str], str]) -> str:
+    """Return `change(text)`, which is read again if `text` is."""
+    if not isinstance(text, Reread):
+        return change(text)
+    given = text
+
+    def read(*, anew: bool) -> str:
+        return change(given.again(anew=anew))
+
+    return Reread(read)
+
+
+def asked(given: str | Callable[[], str], what: str) -> str:
+    """Return a text that a program gives, or the text of its function, which is called again."""
+    if isinstance(given, str):
+        return given
+
+    def read(*, anew: bool) -> str:  # noqa: ARG001  # the function decides what it keeps
+        try:
+            text = given()
+        except Exception as error:
+            # The message may quote the secret.
+            msg = f"{what}: the function raised {type(error).__name__}"
+            raise ValueError(msg) from error
+        if not isinstance(text, str):
+            msg = f"{what}: the function returned {type(text).__name__}, and no text"
+            raise ValueError(msg)  # noqa: TRY004  # the kind of error that a source may raise
+        return text
+
+    return Reread(read)

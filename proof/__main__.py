@@ -13,6 +13,7 @@ from pathlib import Path
 
 from outbox.errors import DovecoteError
 from proof.consumers import run as consumers
+from proof.passwords import run as passwords
 from proof.plan import Kind
 from proof.run import Options, run
 
@@ -45,10 +46,21 @@ def main() -> None:
         "--only", action="append", choices=[*Kind], default=[], help="only these disturbances"
     )
     parser.add_argument("--consumers", action="store_true", help="prove consumers instead")
+    parser.add_argument(
+        "--passwords",
+        action="store_true",
+        help="change passwords of Postgres under every part instead",
+    )
+    parser.add_argument(
+        "--every", type=float, default=20.0, help="with --passwords: seconds between two changes"
+    )
     args = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="dovecote-proof-"))
     if args.consumers:
         _prove_consumers(directory, args.seconds, args.seed)
+        return
+    if args.passwords:
+        _prove_passwords(directory, args.seconds, args.every)
         return
     options = Options(
         directory=directory,
@@ -91,6 +103,18 @@ def _prove_consumers(directory: Path, seconds: float, seed: int) -> None:
     print(json.dumps({"proof": "consumers", "seed": seed, **outcome.fields()}), flush=True)
     if not outcome.verdict.is_well:
         sys.exit(f"proof: the consumers broke their word; their logs are in {directory}")
+    shutil.rmtree(directory)
+
+
+def _prove_passwords(directory: Path, seconds: float, every: float) -> None:
+    options = passwords.Options(directory=directory, seconds=seconds, every=every)
+    try:
+        outcome = passwords.run(options, _show)
+    except DovecoteError as error:
+        sys.exit(f"proof: {error}\nThe logs of the parts are in {directory}")
+    print(json.dumps({"proof": "passwords", **outcome.fields()}), flush=True)
+    if not outcome.is_well:
+        sys.exit(f"proof: a changed password did harm; the logs of the parts are in {directory}")
     shutil.rmtree(directory)
 
 

@@ -18,7 +18,8 @@ import psycopg
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from outbox.kafka import kafka_logger
+from outbox.kafka import Credentials, kafka_logger
+from outbox.secrets import fresh_all
 from relay.kafka.progress_topic import ALWAYS_THERE, client_properties
 from relay.postgres.connect import connect
 from relay.postgres.lease import Hold, active, try_lock
@@ -108,8 +109,11 @@ class KafkaWatch:
         self._reason: str | None = None
         self._said: list[KafkaError] = []
         # The type declares the values as if there were no callbacks.
-        listening: Any = {**client_properties(settings.kafka), "error_cb": self._said.append}
+        given = client_properties(settings.kafka)
+        credentials = Credentials(given, self._said.append)
+        listening: Any = {**fresh_all(given), "error_cb": credentials.heard}
         self._admin = AdminClient(listening, logger=_log)
+        credentials.keep(self._admin)
         self._done = threading.Event()
         threading.Thread(target=self._run, name="watch", daemon=True).start()
 

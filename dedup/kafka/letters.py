@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Self
+from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -13,7 +13,7 @@ from dedup.retries.aside import Outage
 from dedup.retries.copies import Copy, Unwritable, refused
 from dovecote.process.topics import most_bytes
 from outbox.errors import DovecoteError
-from outbox.kafka import MOST_BYTES, PARTITIONER, kafka_logger
+from outbox.kafka import MOST_BYTES, PARTITIONER, Credentials, kafka_logger
 from outbox.kafka_errors import right, told
 from outbox.secrets import fresh_all
 
@@ -129,7 +129,10 @@ class Letters:
         """Return the producer, made on first use."""
         with self._lock:
             if self._made is None:
-                self._made = Producer(fresh_all(self._properties), logger=_client_log)
+                credentials = Credentials(self._properties)
+                listening: Any = {**fresh_all(self._properties), "error_cb": credentials.heard}
+                self._made = Producer(listening, logger=_client_log)
+                credentials.keep(self._made)
                 if not self._poller.is_alive():
                     self._poller.start()
             return self._made

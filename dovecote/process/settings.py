@@ -1,17 +1,16 @@
 """
 Settings of one process, from a TOML file and the environment, checked by a pydantic model.
 
-The environment overrides the file. Unknown fields are errors. Secrets come from the environment or
-from dovecote.process import strict_json
-from files, never from the TOML: write `"sasl.password" = { env = "KAFKA_PASSWORD" }` or `{ file =
-"/run/secrets/kafka" }`. A file is read again for each connection of `dsn` and each client of
-Kafka.
+The environment overrides the file. Unknown fields are errors. Secrets come from the environment,
+from files or from commands, never from the TOML: write `"sasl.password" = { env =
+"KAFKA_PASSWORD" }`, `{ file = "/run/secrets/kafka" }` or what `dovecote.process.references` reads
+besides. Files and commands are read again for each connection of `dsn` and each client of Kafka.
 """
 
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -34,8 +33,9 @@ from pydantic.fields import FieldInfo
 
 from dovecote.process import strict_json
 from dovecote.process.durations import duration, positive
+from dovecote.process.references import POINTERS, UNSET, is_pointer, resolve, with_place
 from outbox.errors import BadSettings
-from outbox.secrets import Reread, fresh_all
+from outbox.secrets import Read, Reread, fresh_all
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -105,39 +105,8 @@ def load(model: type[M], file: Path | None, *, prefix: str, environ: Mapping[str
         raise BadSettings(msg) from None
 
 
-_UNSET = "environment variable"
-
-
 class _Impossible(Exception):
     """A setting that never reaches the model; the message begins with its path."""
-
-
-def _resolve(value: object, environ: Mapping[str, str]) -> tuple[object, bool]:
-    """
-    Return the target of `{env = …}` or `{file = …}`, and whether the value was such a pointer.
-    """
-    match value:
-        case {"env": str(name), **rest} if not rest:
-            if name not in environ:
-                msg = f"{_UNSET} {name} is not set"
-                raise ValueError(msg)
-            return environ[name], True
-        case {"file": str(path), **rest} if not rest:
-            return Reread(partial(_text, Path(path))), True
-        case _:
-            return value, False
-
-
-def _text(path: Path) -> str:
-    """Return a file's text as a secret."""
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise ValueError(msg) from error
-    except UnicodeDecodeError:
-        msg = f"{path} is not UTF-8 text"
-        raise ValueError(msg) from None
 
 
 def _environ(info: ValidationInfo) -> Mapping[str, str]:
@@ -145,8 +114,8 @@ def _environ(info: ValidationInfo) -> Mapping[str, str]:
 
 
 def pointed(value: object, info: ValidationInfo) -> object:
-    """Return the target of `{env = …}` or `{file = …}`; return other values unchanged."""
-    return _resolve(value, _environ(info))[0]
+    """Return the target of a pointer such as `{env = …}`; return other values unchanged."""
+    return resolve(value, _environ(info))[0]
 
 
 def _kafka(value: object, _: object, info: ValidationInfo) -> dict[str, str]:
@@ -167,9 +136,9 @@ _BROKERS = frozenset({"bootstrap.servers", "metadata.broker.list"})
 
 
 def _property(name: str, given: object, environ: Mapping[str, str]) -> str:
-    value, pointed = _resolve(given, environ)
+    value, pointed = resolve(given, environ)
     if _SECRET.search(name) and not pointed:
-        msg = f'{name} is a secret: write {{ env = "NAME" }} or {{ file = "PATH" }} in its place'
+        msg = f"{name} is a secret: write {POINTERS} in its place"
         raise ValueError(msg)
     match value:
         case Reread():
@@ -188,14 +157,16 @@ def _property(name: str, given: object, environ: Mapping[str, str]) -> str:
 
 def _dsn(value: object, _: object, info: ValidationInfo) -> str:
     """Return a connection string that reads its secrets again; pydantic itself would copy it."""
-    value, pointed = _resolve(value, _environ(info))
+    value, pointed = resolve(value, _environ(info))
     # libpq would take it for a server on this machine; mostly a variable was not set.
     if value == {} or (isinstance(value, str) and not value.strip()):
         raise ValueError(_EMPTY_DSN)
     if isinstance(value, Mapping):
-        parameters = {k: _property(k, v, _environ(info)) for k, v in value.items()}
+        placed = with_place(value, _environ(info))
+        parameters = {k: _property(k, v, _environ(info)) for k, v in placed.items()}
         made = partial(_conninfo, parameters)
-        return Reread(made) if any(isinstance(v, Reread) for v in parameters.values()) else made()
+        is_read_again = any(isinstance(v, Reread) for v in parameters.values())
+        return Reread(made) if is_read_again else made(anew=False)
     if isinstance(value, Reread):
         return Reread(partial(_parsed, value.read))
     parts = _parts(str(value))
@@ -208,17 +179,17 @@ def _dsn(value: object, _: object, info: ValidationInfo) -> str:
     return str(value)
 
 
-def _conninfo(parameters: Mapping[str, str]) -> str:
+def _conninfo(parameters: Mapping[str, str], *, anew: bool) -> str:
     try:
-        return make_conninfo(**fresh_all(parameters))
+        return make_conninfo(**fresh_all(parameters, anew=anew))
     except ProgrammingError as error:
         msg = f"libpq: {str(error).strip()}"
         raise ValueError(msg) from None
 
 
-def _parsed(read: Callable[[], str]) -> str:
+def _parsed(read: Read, *, anew: bool) -> str:
     """Return a connection string that libpq can read, and that can be read again."""
-    if not (text := read()):
+    if not (text := read(anew=anew).strip()):
         raise ValueError(_EMPTY_DSN)
     _parts(text)
     return text
@@ -287,7 +258,7 @@ def _set(data: dict[str, Any], path: list[str], value: dict[str, str]) -> None:
     table: Any = data
     for depth, part in enumerate(path[:-1], 1):
         table = table.setdefault(part, {})
-        if not isinstance(table, dict) or _is_pointer(table):
+        if not isinstance(table, dict) or is_pointer(table):
             msg = f"{'.'.join(path[:depth])}: not a table, but {value['env']} sets a field in it"
             raise _Impossible(msg)
     table[path[-1]] = value
@@ -306,9 +277,9 @@ def _plain(
             plain[name] = _dotted(value)
         elif inner and isinstance(value, dict):
             plain[name] = _plain(inner, value, environ, *path, name)
-        elif field and field.repr and _is_pointer(value):
+        elif field and field.repr and is_pointer(value):
             try:
-                plain[name] = _literal(str(_resolve(value, environ)[0]))
+                plain[name] = _literal(str(resolve(value, environ)[0]))
             except ValueError as error:
                 msg = f"{'.'.join([*path, name])}: {error}"
                 raise _Impossible(msg) from None
@@ -336,11 +307,7 @@ def _dotted(value: object) -> object:
     """Return Kafka properties with dots in the names, which variables cannot have."""
     if not isinstance(value, dict):
         return value
-    return {(k.replace("_", ".") if _is_pointer(v) else k): v for k, v in value.items()}
-
-
-def _is_pointer(value: object) -> bool:
-    return isinstance(value, dict) and len(value) == 1 and next(iter(value)) in {"env", "file"}
+    return {(k.replace("_", ".") if is_pointer(v) else k): v for k, v in value.items()}
 
 
 def _literal(text: str) -> object:
@@ -401,7 +368,7 @@ class _Given:
     def _source(self, path: Sequence[str | int]) -> str:
         found: Any = self.data
         for part in path:
-            if not isinstance(found, dict) or part not in found or _is_pointer(found):
+            if not isinstance(found, dict) or part not in found or is_pointer(found):
                 break
             found = found[part]
         if found is self.data:
@@ -446,7 +413,7 @@ def _variable(value: object) -> str | None:
 
 def _points(value: object) -> bool:
     """Return whether any part of it is a pointer."""
-    return isinstance(value, dict) and (_is_pointer(value) or any(map(_points, value.values())))
+    return isinstance(value, dict) and (is_pointer(value) or any(map(_points, value.values())))
 
 
 def _explain(origin: str, error: ValidationError, given: _Given) -> str:
@@ -456,7 +423,7 @@ def _explain(origin: str, error: ValidationError, given: _Given) -> str:
             continue
         what = _PLAINLY.get(found["type"], found["msg"].removeprefix("Value error, "))
         where = ".".join(str(part) for part in found["loc"])
-        if not what.startswith(_UNSET):  # it names the variable already
+        if not what.startswith(UNSET):  # it names the variable already
             what += given.remark(found["type"], found["loc"])
         lines.append(f"{where}: {what}" if where else what)
     return f"bad settings ({origin}):\n  " + "\n  ".join(lines)

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 from dovecote.process import strict_json
 from dovecote.process.http.hosts import is_loopback
+from dovecote.process.references import POINTERS, is_pointer
 from dovecote.process.settings import (
     Dsn,
     HostName,
@@ -37,15 +38,11 @@ _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def _is_pointer(value: object) -> bool:
-    return isinstance(value, Mapping) and len(value) == 1 and set(value) <= {"env", "file"}
-
-
 def _properties(value: object) -> object:
     """Return Kafka properties with dots in their names, which variables cannot have."""
     if not isinstance(value, Mapping):
         return value
-    return {(k.replace("_", ".") if _is_pointer(v) else k): v for k, v in value.items()}
+    return {(k.replace("_", ".") if is_pointer(v) else k): v for k, v in value.items()}
 
 
 Broker: TypeAlias = Annotated[KafkaTable, BeforeValidator(_properties)]
@@ -56,12 +53,12 @@ def _text(value: object, info: ValidationInfo) -> object:
 
 
 Pointed: TypeAlias = Annotated[str, BeforeValidator(_text)]
-"""Text, or a pointer to it: `{ env = "NAME" }` or `{ file = "PATH" }`."""
+"""Text, or a pointer to it, as `dovecote.process.references` reads them."""
 
 
 def _hidden(value: object, info: ValidationInfo) -> object:
-    if value and not _is_pointer(value):
-        msg = 'is a secret: write { env = "NAME" } or { file = "PATH" } in its place'
+    if value and not is_pointer(value):
+        msg = f"is a secret: write {POINTERS} in its place"
         raise ValueError(msg)
     return pointed(value, info)
 
@@ -139,7 +136,7 @@ class TokenSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _told(cls, value: object, info: ValidationInfo) -> object:
-        if isinstance(value, str) or _is_pointer(value):
+        if isinstance(value, str) or is_pointer(value):
             # The simple form: the token of an operator.
             every = {**dict.fromkeys(_LISTS, EVERY), "max_subscriptions": None}
             return {"sha256": value, "rights": RIGHTS, "subscriptions": "all", **every}

@@ -17,7 +17,7 @@ from psycopg.abc import AdaptContext, PQGen
 from psycopg.rows import TupleRow
 from psycopg.waiting import Ready
 
-from outbox.postgres.session import connect_as, conninfo
+from outbox.postgres.session import connect_as, conninfo, with_secrets, with_secrets_async
 
 T = TypeVar("T")
 
@@ -53,7 +53,12 @@ class Connection(psycopg.Connection[TupleRow]):
     @classmethod
     def open(cls, dsn: str, *, patience: float, context: AdaptContext | None = None) -> Self:
         """Return an autocommit connection; timeouts in `dsn` take precedence."""
-        conn = cls.connect(conninfo(dsn, ours=NOTICE), autocommit=True, context=context)
+        conn = with_secrets(
+            dsn,
+            lambda text: cls.connect(
+                conninfo(text, ours=NOTICE), autocommit=True, context=context
+            ),
+        )
         conn.patience = patience
         return conn
 
@@ -89,7 +94,9 @@ class AsyncConnection(psycopg.AsyncConnection[TupleRow]):
     @classmethod
     async def open(cls, dsn: str, *, patience: float) -> Self:
         """Return an autocommit connection; timeouts in `dsn` take precedence."""
-        conn = await cls.connect(conninfo(dsn, ours=NOTICE), autocommit=True)
+        conn = await with_secrets_async(
+            dsn, lambda text: cls.connect(conninfo(text, ours=NOTICE), autocommit=True)
+        )
         conn.patience = patience
         return conn
 

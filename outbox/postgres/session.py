@@ -6,16 +6,18 @@ Postgres then raises an error where it would otherwise hide rows, which we would
 published. A session that several clients share in turn is no place for locks or settings.
 """
 
-from collections.abc import Mapping
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from psycopg import AsyncConnection, Connection, errors
+from psycopg import AsyncConnection, Connection, OperationalError, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow, tuple_row
 
 from outbox.errors import SharedSession
 from outbox.postgres.ours import ADAPTERS, async_cursor, cursor
-from outbox.secrets import fresh
+from outbox.secrets import Reread, fresh
 
 OWN_FUNCTIONS_ONLY = "SET search_path = pg_catalog, pg_temp"
 """
@@ -52,6 +54,13 @@ _LOOKS = 4
 
 
 Kind = TypeVar("Kind", bound=Connection[TupleRow])
+T = TypeVar("T")
+
+# Beside these words, which are in the server's language, libpq says that a password was used.
+_REFUSED = re.compile(
+    r"password authentication failed|no password supplied|role .* does not exist"
+    r"|is not permitted to log in|authentication failed for user"
+)
 
 
 def conninfo(dsn: str, *, name: str = "", ours: Mapping[str, int | str] = {}) -> str:
@@ -90,8 +99,13 @@ def connect_as(
         psycopg.OperationalError: the server does not answer, or refuses the connection.
         SharedSession: other clients use the session between our statements.
     """
-    parameters = conninfo(dsn, name=name, ours=ours)
-    conn = kind.connect(parameters, autocommit=True, row_factory=tuple_row, context=ADAPTERS)
+
+    def connect(text: str) -> tuple[Kind, str]:
+        given = conninfo(text, name=name, ours=ours)
+        made = kind.connect(given, autocommit=True, row_factory=tuple_row, context=ADAPTERS)
+        return made, given
+
+    conn, parameters = with_secrets(dsn, connect)
     try:
         if not is_direct(conn):
             _require_own(conn, parameters)
@@ -101,6 +115,48 @@ def connect_as(
         conn.close()
         raise
     return conn
+
+
+def with_secrets(dsn: str, connect: Callable[[str], T]) -> T:
+    """
+    Connect with `dsn` as it is now; after a refusal once more, if its secrets have changed.
+
+    Raises:
+        psycopg.OperationalError: the server does not answer, or refuses the connection.
+    """
+    text = fresh(dsn)
+    try:
+        return connect(text)
+    except OperationalError as error:
+        if not isinstance(dsn, Reread) or not _is_refusal(error):
+            raise
+        renewed = fresh(dsn, anew=True)
+        if renewed == text:
+            raise
+        return connect(renewed)
+
+
+async def with_secrets_async(dsn: str, connect: Callable[[str], Awaitable[T]]) -> T:
+    """As `with_secrets`; a command that takes long holds no other task up."""
+    if not isinstance(dsn, Reread):
+        return await connect(dsn)
+    text = await asyncio.to_thread(fresh, dsn)
+    try:
+        return await connect(text)
+    except OperationalError as error:
+        if not _is_refusal(error):
+            raise
+        renewed = await asyncio.to_thread(fresh, dsn, anew=True)
+        if renewed == text:
+            raise
+        return await connect(renewed)
+
+
+def _is_refusal(error: OperationalError) -> bool:
+    """Return whether another password or user might be let in."""
+    line = error.pgconn
+    asked = line is not None and bool(line.used_password or line.needs_password)
+    return asked or _REFUSED.search(str(error)) is not None
 
 
 def settle(conn: Connection[Any]) -> None:

@@ -4,14 +4,16 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox.envelope import encode
 from outbox.errors import BadSettings
 from outbox.event import Event
-from outbox.kafka import PARTITIONER, kafka_logger
+from outbox.kafka import PARTITIONER, Credentials, kafka_logger
 from outbox.kafka_errors import right, told
+from outbox.secrets import fresh_all
 
 _BROKERS = ("bootstrap.servers", "metadata.broker.list")
 _log = kafka_logger("dovecote.producer.kafka")
@@ -90,7 +92,10 @@ class Direct:
         self._acknowledged: list[int] = []
         self._failure: str | None = None
         self._topic = ""
-        self._producer = Producer(dict(configuration), logger=_log)
+        credentials = Credentials(configuration)
+        listening: Any = {**fresh_all(configuration), "error_cb": credentials.heard}
+        self._producer = Producer(listening, logger=_log)
+        credentials.keep(self._producer)
 
     def trouble(self, topic: str, timeout: float) -> str | None:
         """Return why records for `topic` cannot be sent right now, or None."""

@@ -16,7 +16,7 @@ from outbox.event import Event, Limits
 from outbox.postgres import overdue
 from outbox.postgres.away import is_outage
 from outbox.postgres.ours import ADAPTERS
-from outbox.postgres.session import conninfo
+from outbox.postgres.session import conninfo, with_secrets
 from outbox.producer.routing import EVERY, Lane
 from outbox.writing.append import Append
 
@@ -103,8 +103,7 @@ class Fallback:
         if self._conn is None:
             # This also works through a pooler: nothing is set here that would stay with its
             # session.
-            dsn = conninfo(self._dsn, ours={"application_name": "dovecote producer", **_NOTICE})
-            conn = psycopg.connect(dsn, autocommit=True, prepare_threshold=None, context=ADAPTERS)
+            conn = with_secrets(self._dsn, _connect)
             with self._lock:
                 self._conn = conn
         try:
@@ -114,3 +113,8 @@ class Fallback:
             if is_outage(error):
                 self.close()
             raise
+
+
+def _connect(text: str) -> psycopg.Connection[Any]:
+    dsn = conninfo(text, ours={"application_name": "dovecote producer", **_NOTICE})
+    return psycopg.connect(dsn, autocommit=True, prepare_threshold=None, context=ADAPTERS)

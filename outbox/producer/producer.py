@@ -15,7 +15,7 @@ from typing import Self
 
 from outbox import forks
 from outbox import schema as outbox_schema
-from outbox.errors import ProducerClosed
+from outbox.errors import BadSettings, ProducerClosed
 from outbox.event import Event
 from outbox.producer.direct import Direct, properties
 from outbox.producer.fallback import Fallback
@@ -23,6 +23,7 @@ from outbox.producer.options import Counted, Options, RouteState
 from outbox.producer.routing import Lane
 from outbox.producer.sender import Sender
 from outbox.producer.waiting import Via, size_of
+from outbox.secrets import asked
 from outbox.threads import require_threads
 from outbox.writing import statements, tracing
 
@@ -43,8 +44,8 @@ class Producer:
 
     def __init__(
         self,
-        dsn: str,
-        kafka: Mapping[str, str],
+        dsn: str | Callable[[], str],
+        kafka: Mapping[str, str | Callable[[], str]],
         *,
         schema: str = outbox_schema.DEFAULT_SCHEMA,
         options: Options | None = None,
@@ -53,9 +54,12 @@ class Producer:
         """
         Begin; the servers need not be reachable.
 
-        `kafka` holds properties of librdkafka. The producer's threads call `observe` with the name
-        of a counter and a count; it must be quick. Its first exception is logged, and none of them
-        keeps an event from being sent.
+        `kafka` holds properties of librdkafka. A function in place of `dsn` or of a property
+        returns its text; it is called again for each connection and each Kafka client, so that a
+        password may change. While it raises, its last text is used.
+
+        The producer's threads call `observe` with the name of a counter and a count; it must be
+        quick. Its first exception is logged, and none of them keeps an event from being sent.
 
         Raises:
             BadSettings: a property is unknown, missing, or must not be chosen, or `dsn` is not a
@@ -65,8 +69,13 @@ class Producer:
         require_threads("a producer", "`outbox.write` events in your own transactions")
         self._options = options = options or Options()
         self._schema, self._limits = schema, options.limits
-        self._dsn, self._observe = dsn, observe
-        self._configuration = properties(kafka, events=options.max_events, size=options.max_bytes)
+        try:
+            self._dsn = asked(dsn, "dsn")
+            given = {name: asked(value, f"kafka: {name}") for name, value in kafka.items()}
+        except ValueError as error:
+            raise BadSettings(str(error)) from error
+        self._observe = observe
+        self._configuration = properties(given, events=options.max_events, size=options.max_bytes)
         self._lock, self._closed = threading.Lock(), False
         self._begun: Sender | None = self._begin()
         forks.know(self)

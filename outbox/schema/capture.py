@@ -20,6 +20,9 @@ _HERE = sql.SQL(
     " pg_database AS d WHERE d.datname = current_database())"
 )
 
+WAL_LEVEL = "SELECT current_setting('wal_level'), current_setting('effective_wal_level', true)"
+"""The level that is set, and the one in effect; the latter is NULL before PostgreSQL 19."""
+
 State = Literal["table", "wal", "leaving"]
 """
 Where the relay reads; `leaving`: in the log, until the last writer has stopped writing to it.
@@ -227,21 +230,22 @@ def _let_relays_read(conn: Connection, schema: str) -> None:
         cursor(conn)
         .execute(
             sql.SQL(
-                "SELECT DISTINCT r.rolname, r.rolcanlogin AND NOT (r.rolreplication OR r.rolsuper)"
+                "SELECT DISTINCT r.rolname, r.rolcanlogin AND NOT (r.rolreplication OR r.rolsuper"
+                " OR EXISTS (SELECT FROM pg_roles AS m WHERE m.rolname = ANY ({})"
+                " AND pg_has_role(r.oid, m.oid, 'MEMBER')))"
                 " FROM pg_class c, aclexplode(c.relacl) AS acl, pg_roles r"
                 " WHERE c.oid IN (to_regclass({}), to_regclass({}))"
                 " AND acl.privilege_type = 'INSERT' AND acl.grantee = r.oid"
                 " AND acl.grantee <> c.relowner ORDER BY 1"
-            ).format(*tables)
+            ).format(sql.Literal(list(slots.REPLICATING)), *tables)
         )
         .fetchall()
     )
     for role, lacks_replication in rows:
         if lacks_replication:
-            alter = sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(role))
             msg = (
                 f"role {role} relays, and could not read the write-ahead log: "
-                f"{alter.as_string(conn)}; the capture was not changed"
+                f"{slots.lacks_replication(role)}; the capture was not changed"
             )
             raise DovecoteError(msg)
     for role, _ in rows:
@@ -306,8 +310,8 @@ def _require_none_restored(conn: Connection[Any], schema: str, *, done: str) -> 
 
 
 def _require_logical(conn: Connection) -> None:
-    row = cursor(conn).execute("SELECT current_setting('wal_level')").fetchone()
-    if row is None or row[0] != "logical":
+    row = cursor(conn).execute(WAL_LEVEL).fetchone()
+    if row is None or not slots.can_decode(*row):
         msg = (
             f"the server has wal_level = {row[0] if row else None}: set it to logical and "
             "restart the server; the capture was not changed"

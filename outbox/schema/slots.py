@@ -4,15 +4,42 @@ from collections.abc import Sequence
 from typing import Any
 
 from psycopg import Connection, connect, errors, sql
+from psycopg.rows import TupleRow
 
 from outbox.errors import DovecoteError, first_line
-from outbox.postgres.session import conninfo
+from outbox.postgres.session import conninfo, with_secrets
 
 # Number of attempts to drop a slot, a tenth of a second apart.
 _TRIES = 50
 
 # Server versions, as libpq numbers them.
 _OPTIONS_IN_PARENTHESES, _FAILOVER = 150_000, 170_000
+
+
+REPLICATING = ("rds_replication", "cloudsqlreplication", "azure_pg_admin")
+"""
+Roles whose members managed servers let follow the log, although they lack REPLICATION.
+
+Only a server knows whom it lets in, and it can be asked as a role that connects. For any other
+role, these names are all that there is to see.
+"""
+
+
+def can_decode(wal_level: str, effective: str | None) -> bool:
+    """
+    Return whether a slot for the log can be made; `effective` is None before PostgreSQL 19.
+
+    From then on, the first slot raises the level of a server that is set to `replica`.
+    """
+    return wal_level == "logical" or (effective is not None and wal_level == "replica")
+
+
+def lacks_replication(role: str) -> str:
+    """Return how to let a role follow the log."""
+    name = sql.Identifier(role)
+    alter = sql.SQL("ALTER ROLE {} REPLICATION").format(name).as_string()
+    grant = sql.SQL("GRANT rds_replication TO {}").format(name).as_string()
+    return f"`{alter}`, or on Amazon RDS and Aurora `{grant}`"
 
 
 def slot_name(base: str, number: int, of: int) -> str:
@@ -55,7 +82,7 @@ def make(dsn: str, conn: Connection[Any], names: Sequence[str]) -> tuple[str, st
     query = f'CREATE_REPLICATION_SLOT "{source}" TEMPORARY LOGICAL pgoutput {options}'
     try:
         # The snapshot lasts as long as this session does nothing else.
-        with connect(_replicating(dsn), autocommit=True) as replication:
+        with _replicating(dsn) as replication:
             row = replication.execute(query.encode()).fetchone()
             if row is None:
                 msg = f"{query}: no answer"
@@ -77,7 +104,7 @@ def copy(dsn: str, conn: Connection[Any], source: str, names: Sequence[str]) -> 
             conn.execute("SELECT pg_copy_logical_replication_slot(%s, %s, false)", [source, name])
         if names and conn.info.server_version >= _FAILOVER:
             # A copy is not synchronised to standbys, whether its source is or not.
-            with connect(_replicating(dsn), autocommit=True) as replication:
+            with _replicating(dsn) as replication:
                 for name in names:
                     query = f'ALTER_REPLICATION_SLOT "{name}" (FAILOVER true)'
                     replication.execute(query.encode())
@@ -85,16 +112,18 @@ def copy(dsn: str, conn: Connection[Any], source: str, names: Sequence[str]) -> 
         raise _cannot_make(conn, name, error) from error
 
 
-def _replicating(dsn: str) -> str:
-    return conninfo(dsn, ours={"replication": "database"})
+def _replicating(dsn: str) -> Connection[TupleRow]:
+    def made(text: str) -> Connection[TupleRow]:
+        return connect(conninfo(text, ours={"replication": "database"}), autocommit=True)
+
+    return with_secrets(dsn, made)
 
 
 def _cannot_make(conn: Connection[Any], name: str, error: Exception) -> DovecoteError:
     role = conn.info.user
-    alter = sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(role)).as_string()
     return DovecoteError(
         f"cannot make replication slot {name}: {first_line(error)}; "
-        f"role {role} needs REPLICATION ({alter}), "
+        f"role {role} needs REPLICATION ({lacks_replication(role)}), "
         "and the server a free slot for each shard and one besides, and one more for each while "
         "their number changes (max_replication_slots, max_wal_senders)"
     )

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported there, not declared
@@ -9,7 +10,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
     AdminClient,
 )
 
-from outbox.kafka import kafka_logger
+from outbox.kafka import Credentials, kafka_logger
 from outbox.secrets import fresh_all
 from relay.kafka.errors import MISSING, OF_TOPIC, code_of
 from relay.kafka.progress_topic import ALWAYS_THERE, client_properties
@@ -40,12 +41,17 @@ class Asking:
     def ask(self, topics: Collection[str]) -> Mapping[str, Reason | None]:
         """Return why no event can go to each of `topics`, None if one can."""
         if self._admin is None:
-            self._admin = AdminClient(fresh_all(self._properties), logger=_log)
+            credentials = Credentials(self._properties)
+            # The type declares the values as if there were no callbacks.
+            listening: Any = {**fresh_all(self._properties), "error_cb": credentials.heard}
+            self._admin = AdminClient(listening, logger=_log)
+            credentials.keep(self._admin)
         try:
             # librdkafka's parser cannot read the description of a broker that is shutting down,
             # and aborts the process. So make sure that a broker answers.
             self._admin.list_topics(ALWAYS_THERE, _ANSWER)
         except KafkaException as error:
+            self._admin.poll(0)  # calls error_cb
             _log.debug("topics: %s", error)
             return {}
         found = self._described(self._admin, list(topics))

@@ -22,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 from outbox.envelope import ID
 from outbox.kafka import headers_of, kafka_logger
 from outbox.kafka_errors import FORBIDDEN, require_answers, right, told
+from outbox.secrets import fresh_all
 from relay.errors import Outage, Refused
 from relay.kafka.errors import MISSING
 from relay.kafka.progress_topic import client_properties
@@ -80,7 +81,7 @@ class LookingBack:
         self._doubts = doubts
         try:
             isolation = "read_uncommitted" if fenced else "read_committed"
-            consumer = Consumer(self._properties(isolation), logger=_client_log)
+            consumer = Consumer(fresh_all(self._properties(isolation)), logger=_client_log)
             try:
                 partitions = self._partitions(consumer, topics)
                 ends = {
@@ -123,7 +124,9 @@ class LookingBack:
                 "bootstrap.servers": f"{broker.host}:{broker.port}",
             }
             try:
-                answer = AdminClient(alone, logger=_client_log).list_topics(timeout=_ASK)
+                answer = AdminClient(fresh_all(alone), logger=_client_log).list_topics(
+                    timeout=_ASK
+                )
             except KafkaException as error:
                 _log.warning("broker %s:%d: %s", broker.host, broker.port, error.args[0].str())
                 continue
@@ -176,7 +179,7 @@ class LookingBack:
         raise Refused(msg)
 
     def _configs(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
-        admin = AdminClient(self._kafka, logger=_client_log)
+        admin = AdminClient(fresh_all(self._kafka), logger=_client_log)
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)]
         found: dict[str, dict[str, str]] = {}
         if not resources:
@@ -202,7 +205,7 @@ class LookingBack:
         left = {each for each, end in ends.items() if self._next[each] < end}
         if not left:
             return
-        consumer = Consumer(self._properties("read_committed"), logger=_client_log)
+        consumer = Consumer(fresh_all(self._properties("read_committed")), logger=_client_log)
         try:
             consumer.assign([TopicPartition(*each, self._next[each]) for each in sorted(left)])
             moved = time.monotonic()

@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox.errors import BadSettings
-from outbox.kafka import kafka_logger, reach
+from outbox.kafka import Credentials, kafka_logger, reach
 from outbox.kafka_errors import FORBIDDEN, right, told
 from relay.decoding.headers import headers
 from relay.errors import Fenced, Outage, Refused, RelayError, Unpublishable
@@ -140,8 +140,13 @@ class _KafkaPublisher:
             # Bound methods of this publisher would make a reference cycle with the producer. It
             # would then stay, with its threads and sockets, until Python looks for cycles, which a
             # relay rarely does.
-            callbacks = {"on_delivery": self._undelivered.reported, "error_cb": self._said.append}
+            self._credentials = Credentials(properties, self._said.append)
+            callbacks = {
+                "on_delivery": self._undelivered.reported,
+                "error_cb": self._credentials.heard,
+            }
             self._producer = Producer({**properties, **callbacks}, logger=_log)
+            self._credentials.keep(self._producer)
         except KafkaException as error:
             msg = f"[kafka]: {error.args[0].str()}"
             raise BadSettings(msg) from error
@@ -151,6 +156,7 @@ class _KafkaPublisher:
         self._serve()
         # The producer ends with its last reference, and an exception may hold this publisher for
         # long.
+        self._credentials.let_go()
         del self._producer
 
     def _serve(self, wait: float = 0.0) -> None:

@@ -10,6 +10,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 )
 
 from outbox.kafka import kafka_logger
+from outbox.secrets import fresh_all
 from relay.kafka.progress_topic import client_properties
 from relay.postgres.connect import connect
 from relay.rules.diagnosis import Finding
@@ -68,7 +69,7 @@ def look(settings: RelaySettings, timeout: float) -> Iterator[Finding]:
 
 def _newest(settings: RelaySettings, timeout: float) -> float | None:
     """Return by how many seconds the newest record of progress is ahead of our clock."""
-    admin = AdminClient({**client_properties(settings.kafka)}, logger=_log)
+    admin = AdminClient(fresh_all(client_properties(settings.kafka)), logger=_log)
     place = TopicPartition(settings.progress_topic, 0)
     try:
         asked = admin.list_offsets({place: NEWEST}, request_timeout=timeout)

@@ -25,10 +25,11 @@ from relay.kafka.progress_topic import ProgressTopic, client_properties
 from relay.operating import clocks
 from relay.postgres.capture.catalog import look, orphans, prepared, running
 from relay.postgres.capture.lag import lag_of
+from relay.postgres.capture.replication import require_replication
 from relay.postgres.capture.table import TableCapture
 from relay.postgres.census import census
 from relay.postgres.claims import Claim
-from relay.postgres.connect import connect, lacks_replication
+from relay.postgres.connect import connect
 from relay.postgres.lease import active, role_of
 from relay.postgres.shard_count import require_noted
 from relay.postgres.timeline import shared
@@ -221,11 +222,13 @@ def _server(
         outbox_schema.require(conn, schema)
         found = look(conn, schema, shard)
         if found.beginning is not None:
-            _require_rights_in_log(conn, schema)
+            _require_rights_in_log(conn, settings.dsn, schema)
         version, wal_level, role = _one(
             conn,
-            "SELECT current_setting('server_version_num')::int, current_setting('wal_level'),"
-            " current_user::text",
+            "SELECT current_setting('server_version_num')::int,"
+            # What is set, or what a slot has raised it to.
+            " coalesce(current_setting('effective_wal_level', true),"
+            " current_setting('wal_level')), current_user::text",
         )
         origin = _origin(settings, is_read=found.state == "table")
         claim = Claim(conn, schema, settings.name)
@@ -332,18 +335,16 @@ def _lacking(
     return [row[0] for row in rows]
 
 
-def _require_rights_in_log(conn: psycopg.Connection[Any], schema: str) -> None:
+def _require_rights_in_log(conn: psycopg.Connection[Any], dsn: str, schema: str) -> None:
     """Check that the role has the rights to read the log."""
     user = conn.info.user
-    may_replicate, may_read = _one(
+    (may_read,) = _one(
         conn,
-        "SELECT r.rolreplication OR r.rolsuper, has_table_privilege(c.oid, 'SELECT')"
-        " FROM pg_roles r, pg_class c WHERE r.rolname = current_user AND c.relname = 'capture'"
+        "SELECT has_table_privilege(c.oid, 'SELECT') FROM pg_class c WHERE c.relname = 'capture'"
         " AND c.relnamespace = to_regnamespace(quote_ident(%s))",
         schema,
     )
-    if not may_replicate:
-        raise NotAllowed(lacks_replication(user))
+    require_replication(dsn)
     if not may_read:
         advice = outbox_schema.advice("relay", user, schema)
         msg = f"role {user} lacks SELECT on capture; {advice}"

@@ -17,7 +17,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
 from outbox.postgres.overdue import cut
-from outbox.postgres.session import SESSION
+from outbox.postgres.session import SESSION, with_secrets
 
 T = TypeVar("T")
 
@@ -92,14 +92,18 @@ def _passed(gen: PQGen[T], conn: Attended) -> Generator[Any, Any, T]:
 
 def is_at_work(conninfo: str, pid: int) -> bool:
     """Return whether the server works for session `pid` and is not waiting for its client."""
-    given = make_conninfo(conninfo, connect_timeout=_TO_CONNECT, replication="false")
     query = (
         "SELECT FROM pg_stat_activity WHERE state = 'active'"
         " AND wait_event_type IS DISTINCT FROM 'Client' AND pid = %s"
         " AND application_name = current_setting('application_name')"
     )
+
+    def made(text: str) -> Attended:
+        given = make_conninfo(text, connect_timeout=_TO_CONNECT, replication="false")
+        return Attended.connect(given, autocommit=True)
+
     try:
-        with Attended.connect(given, autocommit=True) as conn:
+        with with_secrets(conninfo, made) as conn:
             conn.silence = _TO_REPORT
             return conn.execute(query, [pid]).fetchone() is not None
     except psycopg.Error:

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -16,7 +17,9 @@ from outbox.errors import SchemaMissing, SharedSession, first_line
 from outbox.postgres import session
 from outbox.postgres.away import is_outage
 from outbox.postgres.overdue import NOTICE
+from outbox.schema import slots
 from outbox.schema.belongings import showing
+from outbox.secrets import mapped
 from relay.errors import LeaseLost, Outage, Refused
 from relay.postgres.answers import Attended
 from relay.rules.places.instance import ASK, Instance
@@ -63,7 +66,7 @@ def connect(dsn: str, *, purpose: str) -> Attended:
         conn.close()
         msg = f"Postgres {found} is too old: Dovecote needs Postgres {OLDEST} or newer"
         raise Refused(msg)
-    conn.attend(parameters(dsn, purpose=purpose))
+    conn.attend(mapped(dsn, partial(parameters, purpose=purpose)))
     _settle(conn, str(conninfo_to_dict(dsn).get("options") or os.environ.get("PGOPTIONS", "")))
     return conn
 
@@ -168,8 +171,7 @@ def explained(schema: str, dsn: str, *, advice: str | None = None) -> Iterator[N
 
 def lacks_replication(role: str) -> str:
     """Return the message for a role that cannot follow the log."""
-    alter = sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(role))
-    return f"role {role} cannot read the write-ahead log; `{alter.as_string()}`"
+    return f"role {role} cannot read the write-ahead log; {slots.lacks_replication(role)}"
 
 
 def not_allowed(

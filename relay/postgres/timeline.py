@@ -4,7 +4,8 @@ from typing import Any
 
 import psycopg
 
-from outbox.postgres.session import conninfo
+from relay.errors import Refused
+from relay.postgres.capture.replication import replicating
 from relay.postgres.connect import connect, instance_of, require_one
 from relay.rules.places.instance import Instance
 from relay.rules.places.lsn import parse_lsn
@@ -21,13 +22,13 @@ def shared(dsn: str, *, old: int, new: int, at: Instance | None = None) -> int |
     """
     try:
         return left_at(_history(dsn, new, at), old)
-    except (psycopg.OperationalError, psycopg.errors.InsufficientPrivilege):
-        may_ask, promoted_at = _seen_without_replication(dsn, at)
+    except (psycopg.OperationalError, psycopg.errors.InsufficientPrivilege, Refused) as error:
+        promoted_at = _seen_without_replication(dsn, at)
         # Only if no other promotion lies between the two.
         if promoted_at is not None and new == old + 1:
             return parse_lsn(promoted_at)
-        if may_ask:
-            raise
+        if isinstance(error, psycopg.OperationalError):
+            raise  # the server may let us ask later
         return None
 
 
@@ -41,7 +42,7 @@ def left_at(history: str, timeline: int) -> int:
 
 
 def _history(dsn: str, timeline: int, at: Instance | None) -> str:
-    with connect(conninfo(dsn, ours={"replication": "database"}), purpose="history") as conn:
+    with replicating(dsn, "history") as conn:
         _require_at(conn, at)
         row = conn.execute(f"TIMELINE_HISTORY {timeline:d}".encode()).fetchone()
     content = row[1] if row else ""
@@ -53,16 +54,15 @@ def _require_at(conn: psycopg.Connection[Any], at: Instance | None) -> None:
         require_one(at, instance_of(conn), "the one that reports the history of the server")
 
 
-def _seen_without_replication(dsn: str, at: Instance | None) -> tuple[bool, str | None]:
-    """Return whether we may ask for the history, and where the server stopped being a standby."""
+def _seen_without_replication(dsn: str, at: Instance | None) -> str | None:
+    """Return where the server stopped being a standby, None if it does not know it."""
     query = (
-        "SELECT rolsuper OR rolreplication,"
         # A crash makes the server forget what it received; otherwise this would be the end of its
         # recovery.
-        " CASE WHEN pg_last_wal_receive_lsn() IS NOT NULL THEN pg_last_wal_replay_lsn()::text END"
-        " FROM pg_roles WHERE rolname = session_user"
+        "SELECT CASE WHEN pg_last_wal_receive_lsn() IS NOT NULL"
+        " THEN pg_last_wal_replay_lsn()::text END"
     )
     with connect(dsn, purpose="history") as conn:
         _require_at(conn, at)
         row = conn.execute(query).fetchone()
-    return (row[0], row[1]) if row else (False, None)
+    return row[0] if row else None

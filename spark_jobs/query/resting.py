@@ -141,5 +141,6 @@ class Arrivals:
             )
             return any(each.result().offset != read[place] for place, each in asked.items())
         except KafkaException:
-            # Spark asks the same, and will find and report the error.
+            # Spark asks the same, and will find and report the error. A secret may have changed.
+            self._admin = None
             return True

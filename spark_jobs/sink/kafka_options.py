@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError
 
 from outbox.kafka import PARTITIONER
+from outbox.secrets import fresh_all
 
 _CLIENT = ("bootstrap.", "security.", "sasl.", "ssl.", "client.", "socket.", "broker.", "oauth")
 
@@ -73,8 +74,9 @@ def leave_guarantees_alone(properties: dict[str, str]) -> dict[str, str]:
 
 
 def client(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return librdkafka's properties that say how to reach the broker."""
-    return {name: value for name, value in properties.items() if name.startswith(_CLIENT)}
+    """Return librdkafka's properties that say how to reach the broker, as they are now."""
+    given = {name: value for name, value in properties.items() if name.startswith(_CLIENT)}
+    return fresh_all(given)
 
 
 def producer(
@@ -84,7 +86,7 @@ def producer(
     milliseconds = str(round(timeout * 1000))
     return {
         **_DEFAULTS,
-        **properties,
+        **fresh_all(properties),
         **_GUARANTEES,
         "transactional.id": transactional_id,
         "transaction.timeout.ms": milliseconds,

@@ -16,8 +16,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr-defined]  # no types
 from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from outbox.kafka import kafka_logger
+from outbox.kafka import Credentials, kafka_logger
 from outbox.kafka_errors import FORBIDDEN, right, told
+from outbox.secrets import fresh_all
 from spark_jobs.errors import KafkaUnavailable, SourceChanged
 from spark_jobs.sink import kafka_options
 from spark_jobs.source.offsets import Offsets
@@ -86,6 +87,8 @@ class Cluster:
                         raise
                     unready.add(place.topic)
         except KafkaException as error:
+            if self._admin is not None:
+                self._admin.poll(0)  # calls error_cb
             raise _unavailable(self._properties, error) from error
         return Offsets(ends, ids).without(unready)
 
@@ -144,7 +147,10 @@ class Cluster:
 
     def _client(self) -> AdminClient:
         if self._admin is None:
-            self._admin = AdminClient({**self._properties, "log_level": 0}, logger=_log)
+            credentials = Credentials(self._properties)
+            given: Any = {**fresh_all(self._properties), "error_cb": credentials.heard}
+            self._admin = AdminClient({**given, "log_level": 0}, logger=_log)
+            credentials.keep(self._admin)
         return self._admin
 
 

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Self, TypeAlias
 
+from dovecote.process.references import arrived, pointer_to
+from outbox.secrets import fresh_all
+
 Expired: TypeAlias = Literal["refuse", "skip"]
 
 
@@ -36,12 +39,17 @@ class SourceConfig:
         return f"SourceConfig({self.group})"  # the properties may contain secrets
 
     def encode(self) -> str:
-        return json.dumps(asdict(self))
+        """Return it as text, with the secrets as they are now and where they are read again."""
+        kafka = fresh_all(self.kafka)
+        pointers = {name: found for name, value in kafka.items() if (found := pointer_to(value))}
+        return json.dumps({**asdict(self), "kafka": kafka, "pointers": pointers})
 
     @classmethod
     def decode(cls, text: str) -> Self:
         fields = json.loads(text)
         topics, skip = (tuple(fields.pop(name)) for name in ("topics", "skip"))
+        for name, pointer in fields.pop("pointers").items():
+            fields["kafka"][name] = arrived(pointer, fields["kafka"][name])
         return cls(topics=topics, skip=skip, **fields)
 
     def skipped(self, topic: str, partition: int) -> frozenset[int]:

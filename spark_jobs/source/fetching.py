@@ -18,7 +18,7 @@ from dedup.rules.unread import Place
 from dedup.unread.notes import summary
 from dedup.unread.probing import CHECKED, OF_RECORD, noted, unread
 from outbox.errors import DovecoteError
-from outbox.kafka import kafka_logger
+from outbox.kafka import Credentials, kafka_logger
 from outbox.kafka_errors import OF_GROUP, right, told
 from spark_jobs.errors import KafkaUnavailable, SourceChanged
 from spark_jobs.rows.records import Message
@@ -135,6 +135,9 @@ class _Fetching:
         self._moved: set[tuple[str, int]] = set()
         """Partitions for which the rest of what the client has returned does not count."""
         self._heard = time.monotonic()
+        self._credentials = Credentials(config.kafka)
+        self._credentials.keep(consumer)
+        self._refused_at: float | None = None
 
     def run(self) -> dict[Range, Fetched]:
         consumer = self._consumer
@@ -218,13 +221,23 @@ class _Fetching:
         elif error.code() in OF_RECORD and left is not None:
             if not self._set_aside(left, error, message.offset()):
                 return False
-        elif error.retriable() or error.code() in {OF_GROUP, *kafka_options.CONNECTION}:
+        elif self._is_passing(error):
             self._require_patience()
             return False
         else:
             raise KafkaException(error)
         del self._left[key]
         return True
+
+    def _is_passing(self, error: KafkaError) -> bool:
+        """Return whether waiting may help; after a refusal, read the password again."""
+        if error.code() != KafkaError._AUTHENTICATION:  # noqa: SLF001  # librdkafka's name
+            return error.retriable() or error.code() in {OF_GROUP, *kafka_options.CONNECTION}
+        now = time.monotonic()
+        if self._refused_at is None:
+            self._refused_at = now
+        self._credentials.heard(error)
+        return self._credentials.change and now - self._refused_at < _PATIENCE_SECONDS
 
     def _set_aside(self, left: Range, error: KafkaError, said: int | None) -> bool:
         """

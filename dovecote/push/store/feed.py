@@ -27,6 +27,8 @@ _log = logging.getLogger("dovecote.push")
 _CHANNEL = 'LISTEN "dovecote.push"'
 # How often to look secrets in files and variables up again.
 _LOOK_AGAIN_SECONDS = 30.0
+# A session that has just ended is no sign that the next one cannot begin.
+_FIRST_PAUSE = 0.1
 
 
 @dataclass(slots=True)
@@ -70,7 +72,7 @@ class Feed:
         self._looked = 0.0
         self._unusable: dict[str, DeliveryReport] = {}
         self._handed: dict[str, tuple[Work, datetime | None]] = {}
-        self._stop = threading.Event()
+        self._stop, self._pause = threading.Event(), _FIRST_PAUSE
         self._thread = threading.Thread(target=self._run, name="push-feed", daemon=True)
         self.health = Health()
 
@@ -99,7 +101,8 @@ class Feed:
             except (DovecoteError, psycopg.Error) as error:
                 self.health.say(f"Postgres: {error}")
                 _log.warning("subscriptions are not followed for now: %s", error)
-                self._stop.wait(self._every)
+                self._stop.wait(self._pause)
+                self._pause = min(2 * self._pause, self._every)
             except Exception as error:  # noqa: BLE001  # without this thread no change is followed
                 self.health.say(f"subscriptions are not followed: {type(error).__name__}: {error}")
                 _log.exception("subscriptions are not followed for now")
@@ -110,6 +113,7 @@ class Feed:
             self._look()
             self._notes.report(self._process, self.snapshot())
             self.health.say("")
+            self._pause = _FIRST_PAUSE
             for _ in conn.notifies(timeout=self._every, stop_after=1):
                 pass  # a change: look at once
             conn.execute("SELECT 1")  # a dead connection that only listens would never show it

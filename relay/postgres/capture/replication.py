@@ -16,8 +16,10 @@ from psycopg import errors, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.generators import execute, fetch
 
-from outbox.secrets import fresh
+from outbox.errors import first_line
+from outbox.secrets import mapped
 from relay.errors import Refused
+from relay.postgres.answers import Attended
 from relay.postgres.connect import connect, instance_of, lacks_replication
 from relay.rules.places.instance import Instance
 from relay.rules.places.lsn import format_lsn
@@ -33,6 +35,12 @@ _ASK_AFTER = 1.0
 _LACKS_REPLICATION = re.compile(
     "permission denied to start WAL sender"
     "|must be superuser or replication role to start walsender"
+)
+# What PgBouncer says: before 1.23 of `replication`, and later of our timeout.
+_NOT_PASSED_ON = re.compile("unsupported startup parameter")
+_DIRECTLY = (
+    "a pooler is in the way that passes on no replication connection or its settings: to read "
+    "the write-ahead log, `dsn` must lead to Postgres itself"
 )
 
 
@@ -65,6 +73,54 @@ class Wake:
         os.close(self._write)
 
 
+def replicating(dsn: str, purpose: str, options: str = "") -> Attended:
+    """
+    Connect as a reader of the log, which only the server can allow.
+
+    Raises:
+        Refused: the role lacks REPLICATION, or a pooler passes on no such connection.
+        psycopg.OperationalError: the server is away.
+    """
+
+    def changed(text: str) -> str:
+        given = str(conninfo_to_dict(text).get("options") or "")
+        return make_conninfo(text, replication="database", options=(given + options).strip())
+
+    try:
+        # Not with libpq's own connect, which would hold up the whole process until the server
+        # answers.
+        conn = connect(mapped(dsn, changed), purpose=purpose)
+    except psycopg.OperationalError as error:
+        if _LACKS_REPLICATION.search(str(error)):
+            raise Refused(lacks_replication(_role(error, conninfo_to_dict(dsn)))) from error
+        if _NOT_PASSED_ON.search(str(error)):
+            msg = f"{first_line(error)}; {_DIRECTLY}"
+            raise Refused(msg) from error
+        raise
+    try:
+        conn.execute("IDENTIFY_SYSTEM")
+    except errors.SyntaxError as error:
+        conn.close()
+        msg = f"{conn.info.host}:{conn.info.port} opens no replication connection; {_DIRECTLY}"
+        raise Refused(msg) from error
+    return conn
+
+
+def require_replication(dsn: str) -> None:
+    """
+    Check that the server lets the role read the log, or has no room to say so.
+
+    Raises:
+        Refused: it does not.
+        psycopg.OperationalError: the server is away.
+    """
+    try:
+        replicating(dsn, "doctor").close()
+    except psycopg.OperationalError as error:
+        if "max_wal_senders" not in str(error):
+            raise
+
+
 class Stream:
     """One START_REPLICATION: messages come in, status goes out. Used by one thread."""
 
@@ -76,18 +132,7 @@ class Stream:
             Refused: the role lacks REPLICATION.
             psycopg.OperationalError: the server is away.
         """
-        dsn = fresh(dsn)
-        given = conninfo_to_dict(dsn)
-        options = f"{given.get('options') or ''} -c wal_sender_timeout={int(timeout * 1000)}"
-        conninfo = make_conninfo(dsn, replication="database", options=options.strip())
-        try:
-            # Not with libpq's own connect, which would hold up the whole process until the server
-            # answers.
-            self._conn = connect(conninfo, purpose="wal")
-        except psycopg.OperationalError as error:
-            if _LACKS_REPLICATION.search(str(error)):
-                raise Refused(lacks_replication(_role(error, given))) from error
-            raise
+        self._conn = replicating(dsn, "wal", f" -c wal_sender_timeout={int(timeout * 1000)}")
         self._pgconn = self._conn.pgconn
         self._timeout = timeout
         self._heard = self._reported = time.monotonic()

@@ -1,0 +1,1 @@
+"""The proof that passwords of Postgres may change while every part runs."""
