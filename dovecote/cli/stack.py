@@ -52,6 +52,7 @@ def _detached(name: str = "detached") -> ModuleType:
 @stack.command()
 def up(
     directory: DirectoryOption = None,
+    *,
     as_json: JsonOption = False,
     brokers: Annotated[
         int | None,
@@ -59,16 +60,24 @@ def up(
             metavar="N", help="Start 1, or 3 that replicate, with gates; by default as before."
         ),
     ] = None,
+    postgres: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="Such as 15; by default as before, or the newest."),
+    ] = None,
+    kafka: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="Such as 3.9; by default as before, or the newest."),
+    ] = None,
 ) -> None:
     """
     Start both servers.
 
     They go on running after this command has ended.
 
-    Example: dovecote stack up --directory /var/tmp/dovecote --json
+    Example: dovecote stack up --directory /var/tmp/dovecote --postgres 15 --kafka 3.9
     """
     detached = _detached()
-    state, was_up = detached.up(directory, brokers=brokers)
+    state, was_up = detached.up(directory, brokers=brokers, postgres=postgres, kafka=kafka)
     if as_json:
         typer.echo(json.dumps(_fields(state)))
         return
@@ -160,6 +169,7 @@ def _fields(state: "StackState | None") -> dict[str, object]:
         "directory": str(state.directory),
         **({"dsn": state.dsn} if "postgres" in running else {}),
         **({"bootstrap": ",".join(brokers)} if brokers else {}),
+        "versions": {name: each.version for name, each in running.items() if each.version},
         "pids": {name: member.server.pid for name, member in running.items()},
     }
 
@@ -167,5 +177,6 @@ def _fields(state: "StackState | None") -> dict[str, object]:
 def _show(state: "StackState") -> None:
     for name, member in state.members.items():
         told = f"{member.address} (pid {member.server.pid})" if member.running else "does not run"
-        typer.echo(f"{name:9} {told}")
-    typer.echo(f"directory {state.directory}")
+        label = f"{name} {member.version}"
+        typer.echo(f"{label:12} {told}")
+    typer.echo(f"{'directory':12} {state.directory}")
