@@ -25,7 +25,7 @@ class Versions:
 
     def choose(self, asked: str | None) -> str | None:
         """
-        Return the version of `revisions` that is meant by `asked`, such as `15` or `15.15`.
+        Return the version of `revisions` that is meant by `asked`, such as `15` or `15.19`.
 
         Raises:
             UnknownVersion: there is none; the message lists all.
@@ -67,13 +67,13 @@ class Versions:
 
 POSTGRES = Versions(
     "Postgres",
-    {"14": "14.20.0", "15": "15.15.0", "16": "16.11.0", "17": "17.7.0", "18": "18.4"},
+    {"14": "14.20.0", "15": "15.19.0", "16": "16.15.0", "17": "17.11.0", "18": "18.4"},
     "DOVECOTE_STACK_POSTGRES",
 )
 """The last one comes with the wheel; the others come from Maven."""
 
 KAFKA = Versions(
     "Kafka",
-    {"3.7": "3.7.2", "3.9": "3.9.1", "4.2": "4.2.0", "4.4": "4.4.0"},
+    {"3.7": "3.7.2", "3.9": "3.9.2", "4.2": "4.2.0", "4.4": "4.4.0"},
     "DOVECOTE_STACK_KAFKA",
 )

@@ -113,7 +113,7 @@ CORNERS = (
         kafka="3.7",
         python="3.11",
         packages=Packages.OLDEST,
-        pyspark="4.1",
+        pyspark="4.2",
         tests=SPARK,
     ),
     Corner(

@@ -121,7 +121,7 @@ def _base(version: str) -> Path:
     if (folder / "complete").exists():
         return python
     shutil.rmtree(folder, ignore_errors=True)
-    _uv("venv", "--quiet", "--seed", "--python", version, str(folder))
+    _uv("venv", "--quiet", "--seed", "--python", _interpreter(version), str(folder))
     build = str(ROOT / "requirements/build.txt")
     _uv("pip", "install", "--quiet", "--python", str(python), "--requirements", build)
     _uv(
@@ -134,6 +134,19 @@ def _base(version: str) -> Path:
     )
     (folder / "complete").touch()
     return python
+
+
+def _interpreter(version: str) -> str:
+    """Return a Python of this minor version, from `PATH` or pyenv; otherwise uv looks for one."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    found = [shutil.which(f"python{version}"), *pyenv.glob(f"versions/{version}.*/bin/python")]
+    for candidate in filter(None, found):
+        # pyenv puts commands into `PATH` that end with an error.
+        ask = [str(candidate), "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])"]
+        done = subprocess.run(ask, capture_output=True, text=True, check=False)
+        if done.stdout.strip() == version:
+            return str(candidate)
+    return version
 
 
 def _new(name: str, version: str) -> Path:

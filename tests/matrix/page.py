@@ -29,9 +29,9 @@ _CORNERS = """
 ## What met what
 
 Each line is a *corner*: versions that meet. It runs the tests of capture, log, roles, relay,
-schema, shards, inbox, consumer, push, dead letters, reconciliation and producer, or a part of
-them. Corners with PySpark run tests of the Spark jobs. `.ci/run` runs a short form of the first corner,
-and all tests with the newest Postgres and the locked packages.
+schema, shards, inbox, consumer, push, dead letters, reconciliation and producer, or some of
+them. Corners with PySpark run tests of the Spark jobs. `.ci/run` runs a short form of the first
+corner, and all tests with the newest Postgres and the locked packages.
 A skipped test needs something that the corner's servers do not have.
 
 """

@@ -78,7 +78,7 @@ def test_ci_runs_the_oldest_servers_and_packages() -> None:
 
 
 def ran(name: str, **fields: object) -> Ran:
-    told = {"postgres": "15.15.0", "kafka": "3.9.1", "python": "3.12.1", "packages": "locked"}
+    told = {"postgres": "15.19.0", "kafka": "3.9.1", "python": "3.12.1", "packages": "locked"}
     return Ran(**{**told, "corner": name, **fields})  # type: ignore[arg-type]
 
 
@@ -88,8 +88,8 @@ def test_the_table_shows_what_ran_and_what_could_not() -> None:
 
     table = page.table([one, other])
 
-    assert "| one    | 15.15.0  | 3.9.1 | 3.12.1 | locked   | —       | 10      | 1" in table
-    assert "| other  | 15.15.0  | 3.9.1 | 3.14   | locked   | —       | not run |" in table
+    assert "| one    | 15.19.0  | 3.9.1 | 3.12.1 | locked   | —       | 10      | 1" in table
+    assert "| other  | 15.19.0  | 3.9.1 | 3.14   | locked   | —       | not run |" in table
     assert "* `other` did not run: no interpreter found for Python 3.14" in page.page([one, other])
 
 
@@ -103,7 +103,7 @@ def test_what_did_not_run_or_failed_counts_for_no_version() -> None:
         ]
     )
 
-    assert "| PostgreSQL | 15.15.0 | 18.4 |" in shown
+    assert "| PostgreSQL | 15.19.0 | 18.4 |" in shown
     assert "| psycopg | 3.2.13 | 3.10.0 |" in shown
 
 

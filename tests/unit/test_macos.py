@@ -63,7 +63,7 @@ assert child.wait(60) == -signal.SIGTERM
 assert not process.running
 
 from dovecote.devstack.postgres.programs import archive_of
-assert archive_of("15").only == "embedded-postgres-binaries-darwin-arm64v8-15.15.0.jar"
+assert archive_of("15").only == "embedded-postgres-binaries-darwin-arm64v8-15.19.0.jar"
 
 from dovecote.demo import tether
 sys.argv = ["tether", str(os.getppid()), "/bin/true"]
