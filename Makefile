@@ -22,7 +22,7 @@ AS_DEV := --constraint requirements/dev.txt
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars demo webhook test proof fuzz check audit sbom lock docs bench format clean $(addprefix bench-,$(BENCHES))
+.PHONY: help setup jars demo webhook test matrix proof fuzz check audit sbom lock docs bench format clean $(addprefix bench-,$(BENCHES))
 .SUFFIXES:
 # Benchmarks that run at once measure each other.
 .NOTPARALLEL:
@@ -40,6 +40,10 @@ demo: jars  ## real flights from Postgres to a deduplicated topic, exactly once
 test: jars  ## all tests, against a real Postgres and a real Kafka
 	@$(BIN)/python -m tests.spark_classes
 	@$(if $(TMPDIR),,$(if $(MEMORY),TMPDIR=$(MEMORY))) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(WORKERS) $(ARGS)
+
+# With one environment a time, and two files of tests. What is fetched stays in the user's cache, in `matrix`.
+matrix: jars $(TOOLS_INSTALLED)  ## the tests that matter on old and new servers, Pythons and packages (ARGS=--quick: CI's)
+	@$(if $(TMPDIR),,$(if $(MEMORY),TMPDIR=$(MEMORY))) $(BIN)/python -m tests.matrix $(ARGS)
 
 webhook: jars  ## flights over HTTP to a receiver that verifies their signatures
 	@$(BIN)/python -m examples.webhook

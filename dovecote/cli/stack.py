@@ -55,6 +55,7 @@ def _detached(name: str = "detached") -> ModuleType:
 @stack.command()
 def up(
     directory: DirectoryOption = None,
+    *,
     as_json: JsonOption = False,
     brokers: Annotated[
         int | None,
@@ -62,16 +63,24 @@ def up(
             metavar="N", help="Start 1, or 3 that replicate, with gates; by default as before."
         ),
     ] = None,
+    postgres: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="Such as 15; by default as before, or the newest."),
+    ] = None,
+    kafka: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="Such as 3.9; by default as before, or the newest."),
+    ] = None,
 ) -> None:
     """
     Start both servers.
 
     They go on running after this command has ended.
 
-    Example: dovecote stack up --directory /var/tmp/dovecote --json
+    Example: dovecote stack up --directory /var/tmp/dovecote --postgres 15 --kafka 3.9
     """
     detached = _detached()
-    state, was_up = detached.up(directory, brokers=brokers)
+    state, was_up = detached.up(directory, brokers=brokers, postgres=postgres, kafka=kafka)
     if as_json:
         typer.echo(json.dumps(_fields(state)))
         return
@@ -186,7 +195,7 @@ def psql(
     Example: dovecote stack psql -- -c "SELECT count(*) FROM outbox.events"
     """
     state = _running(directory)
-    program = str(_detached("postgres.postgres").client("psql"))
+    program = str(_detached("postgres.programs").client("psql"))
     sys.stdout.flush()
     os.execve(program, [program, *(arguments or ())], {**os.environ, **state.variables()})  # noqa: S606  # psql itself
 
@@ -215,6 +224,7 @@ def _fields(state: "StackState | None") -> dict[str, object]:
         "directory": str(state.directory),
         **({"dsn": state.dsn} if "postgres" in running else {}),
         **({"bootstrap": ",".join(brokers)} if brokers else {}),
+        "versions": {name: each.version for name, each in running.items() if each.version},
         "pids": {name: member.server.pid for name, member in running.items()},
     }
 
@@ -222,5 +232,6 @@ def _fields(state: "StackState | None") -> dict[str, object]:
 def _show(state: "StackState") -> None:
     for name, member in state.members.items():
         told = f"{member.address} (pid {member.server.pid})" if member.running else "does not run"
-        typer.echo(f"{name:9} {told}")
-    typer.echo(f"directory {state.directory}")
+        label = f"{name} {member.version}"
+        typer.echo(f"{label:12} {told}")
+    typer.echo(f"{'directory':12} {state.directory}")

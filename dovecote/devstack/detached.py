@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeAlias
 
 from psycopg.conninfo import conninfo_to_dict
 
@@ -28,6 +28,7 @@ from dovecote.devstack.processes import Process
 from dovecote.devstack.progress import Progress
 from dovecote.devstack.server import Server
 from dovecote.devstack.stack import Stack, start_together
+from dovecote.devstack.versions import KAFKA, POSTGRES
 
 DEFAULT_HOME = Path(".dovecote/stack")
 
@@ -38,6 +39,9 @@ _REPLICAS = 3
 GATES = "gates"
 """The name of the gates among the members."""
 
+Servers: TypeAlias = Mapping[str, tuple[Server, Callable[[], str]]]
+"""Servers of a stack by their names, each with a function for its address."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
@@ -46,6 +50,8 @@ class Member:
     address: str
     server: Process
     keeper: Process
+    version: str = ""
+    """The server's version, as `dovecote.devstack.versions` names it."""
 
     @property
     def running(self) -> bool:
@@ -78,6 +84,7 @@ class StackState:
                     address=member["address"],
                     server=Process(**member["server"]),
                     keeper=Process(**member["keeper"]),
+                    version=member.get("version", ""),
                 )
                 for name, member in held["members"].items()
             }
@@ -132,18 +139,27 @@ class StackState:
 
 
 def up(
-    home: Path | None, progress: Progress | None = None, *, brokers: int | None = None
+    home: Path | None,
+    progress: Progress | None = None,
+    *,
+    brokers: int | None = None,
+    postgres: str | None = None,
+    kafka: str | None = None,
 ) -> tuple[StackState, bool]:
     """
     Start the servers of `home` that do not run; return the state, and whether all ran already.
 
     Without `home`, it is the stack of the current directory: its data is elsewhere if the user
     that runs Postgres cannot reach that directory. Without `brokers`, there are as many as the
-    last time, or one.
+    last time, or one. `postgres` and `kafka` are versions; without them, they are those of the
+    last time, or the newest.
 
     Raises:
         StackError: a server did not start, or the stack has another number of brokers.
+        UnknownVersion: there is no such version here.
+        OtherVersion: the stack has another version.
     """
+    asked = {"postgres": POSTGRES.choose(postgres), "kafka": KAFKA.choose(kafka)}
     if brokers not in (None, 1, _REPLICAS):
         msg = f"a stack has one broker, or {_REPLICAS} that replicate; {brokers} is neither"
         raise StackError(msg)
@@ -158,6 +174,8 @@ def up(
                 "give the other one a --directory of its own"
             )
             raise StackError(msg)
+        if state is not None and state.directory.is_dir():
+            _refuse_others(state, asked)
         if state is not None and state.running:
             return state, True
         if home is not None:
@@ -166,8 +184,21 @@ def up(
             directory = state.directory
         else:
             directory = default_directory(place)
-        started = _start_missing(place, directory, state, progress=progress, brokers=number)
-        return started, False
+        members = {name: m for name, m in state.members.items() if m.running} if state else {}
+        if number > 1 and GATES in members:
+            # They hold the port of a broker that is to come back; once they end, it can have it
+            # again.
+            _end([members.pop(GATES)])
+        servers = _servers(directory, number, set(members), progress=progress, versions=asked)
+        return _start_missing(place, directory, members, servers), False
+
+
+def _refuse_others(state: StackState, asked: Mapping[str, str | None]) -> None:
+    """Raise OtherVersion if a server of the stack has another version than the one asked for."""
+    for name, member in state.members.items():
+        known = POSTGRES if name == "postgres" else KAFKA
+        if member.version:
+            known.of_data(state.directory, member.version, asked[name.partition("-")[0]])
 
 
 def down(home: Path | None) -> bool:
@@ -199,18 +230,9 @@ def default_directory(place: Path) -> Path:
 
 
 def _start_missing(
-    place: Path,
-    directory: Path,
-    state: StackState | None,
-    *,
-    progress: Progress | None,
-    brokers: int,
+    place: Path, directory: Path, running: Mapping[str, Member], servers: Servers
 ) -> StackState:
-    members = {name: m for name, m in state.members.items() if m.running} if state else {}
-    if brokers > 1 and GATES in members:
-        # They hold the port of a broker that is to come back; once they end, it can have it again.
-        _end([members.pop(GATES)])
-    servers = _servers(directory, brokers, set(members), progress)
+    members = dict(running)
     missing = {name: each for name, each in servers.items() if name not in members}
     # The gates first: brokers find each other through them.
     for group in (
@@ -223,6 +245,7 @@ def _start_missing(
             address=address(),
             server=_process(server.pid),
             keeper=_process(server.keeper_pid),
+            version=getattr(server, "version", ""),
         )
     after = StackState(directory=directory, members={name: members[name] for name in servers})
     after.write(place)
@@ -234,18 +257,30 @@ def _start_missing(
 
 
 def _servers(
-    directory: Path, brokers: int, running: Collection[str], progress: Progress | None
-) -> dict[str, tuple[Server, Callable[[], str]]]:
-    """Return the servers of a stack by their names, each with a function for its address."""
+    directory: Path,
+    brokers: int,
+    running: Collection[str],
+    *,
+    progress: Progress | None,
+    versions: Mapping[str, str | None],
+) -> Servers:
+    """Return the servers of a stack; they are new ones in this process."""
     if brokers == 1:
-        stack = Stack(directory, progress=progress)
+        stack = Stack(
+            directory,
+            progress=progress,
+            postgres_version=versions["postgres"],
+            kafka_version=versions["kafka"],
+        )
         return {
             "postgres": (stack.postgres, lambda: stack.postgres.dsn),
             "kafka": (stack.kafka, lambda: stack.kafka.bootstrap),
         }
-    postgres = Postgres(directory / "postgres")
+    postgres = Postgres(directory / "postgres", version=versions["postgres"], progress=progress)
     there = [number for number in range(1, brokers + 1) if f"kafka-{number}" in running]
-    cluster = Cluster(directory, brokers=brokers, progress=progress, running=there)
+    cluster = Cluster(
+        directory, brokers=brokers, version=versions["kafka"], progress=progress, running=there
+    )
     return {
         "postgres": (postgres, lambda: postgres.dsn),
         GATES: (cluster.gates, lambda: cluster.gates.door),

@@ -6,7 +6,9 @@ DovecoteError
     ├── JavaMissing          no Java >= 17 was found; the message says where it was looked for
     ├── JarsMissing          jars could not be fetched; the message says what to do offline
     ├── ServerFailed         a server did not start or stop; the message quotes its log
-    └── ServerNotRunning     a server was to be paused or resumed, but does not run
+    ├── ServerNotRunning     a server was to be paused or resumed, but does not run
+    ├── UnknownVersion       there is no such version here; the message lists those that are
+    └── OtherVersion         the data in a folder was made by another version
 """
 
 from outbox.errors import DovecoteError
@@ -30,3 +32,15 @@ class ServerFailed(StackError):
 
 class ServerNotRunning(StackError):
     """A server was to be paused or resumed, but does not run."""
+
+
+class UnknownVersion(StackError):
+    """There is no such version of a server here; the message lists those that are."""
+
+    status = 2
+
+
+class OtherVersion(StackError):
+    """The data in a folder was made by another version of the server."""
+
+    status = 2

@@ -4,6 +4,7 @@ import os
 import random
 import socket
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,12 +86,24 @@ def hold(port: int) -> socket.socket:
     """
     Return a socket that reserves `port` while its server is down, until it is closed.
 
-    It is bound, but does not listen: no server is hindered, and `free_port` passes it over.
+    It is bound, but does not listen: no server is hindered, and `free_port` passes it over. Other
+    systems than Linux would hinder the server, so nothing is reserved there.
     """
     held = socket.socket()
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    held.bind((LOOPBACK, port))
+    if sys.platform == "linux":
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((LOOPBACK, port))
     return held
+
+
+def has_address(host: str) -> bool:
+    """Return whether a server could listen at `host`: only Linux has all of 127.0.0.0/8."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            return False
+    return True
 
 
 def _can_have(port: int, *, share: bool) -> bool:

@@ -47,8 +47,17 @@ class Stack:
         postgres: Mapping[str, str] | None = None,
         kafka: Mapping[str, str] | None = None,
         kafka_java: Sequence[str] = JAVA_OPTIONS,
+        postgres_version: str | None = None,
+        kafka_version: str | None = None,
         progress: Progress | None = None,
     ) -> None:
+        """
+        Choose the servers; without a version, it is that of the data, or the newest one.
+
+        Raises:
+            UnknownVersion: there is no such version here.
+            OtherVersion: the data in `directory` is of another version.
+        """
         self._temporary = directory is None
         self.directory = (directory or temporary_directory(server_user())).absolute()
         if self._temporary:
@@ -58,12 +67,15 @@ class Stack:
             self.directory / "postgres",
             fsync=fsync,
             settings=postgres,
+            version=postgres_version,
             temporary=self._temporary,
+            progress=progress,
         )
         self.kafka = Kafka(
             self.directory / "kafka",
             settings=kafka,
             java_options=kafka_java,
+            version=kafka_version,
             temporary=self._temporary,
             progress=progress,
         )

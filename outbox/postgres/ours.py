@@ -119,7 +119,7 @@ class _Dumper(Dumper):
     def upgrade(self, obj: Any, format: PyFormat) -> Dumper:  # noqa: A002  # the driver's name
         return _Delegate(self._known.get_dumper(obj.value, format))
 
-    def dump(self, obj: Any) -> Buffer | None:
+    def dump(self, obj: Any) -> "Buffer | None":
         return self._known.get_dumper(obj.value, PyFormat.from_pq(self.format)).dump(obj.value)
 
 
@@ -135,7 +135,7 @@ class _Delegate(Dumper):
         self._dumper = dumper
         self.oid, self.format = dumper.oid, dumper.format
 
-    def dump(self, obj: Any) -> Buffer | None:
+    def dump(self, obj: Any) -> "Buffer | None":
         return self._dumper.dump(obj.value)
 
     def quote(self, obj: Any) -> Buffer:

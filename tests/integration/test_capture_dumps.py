@@ -11,7 +11,7 @@ from psycopg import Connection
 
 from dovecote.devstack.places import temporary_directory
 from dovecote.devstack.postgres.postgres import Postgres, server_user
-from dovecote.devstack.postgres.postgres import installation as installation_of
+from dovecote.devstack.postgres.programs import installation as installation_of
 from relay.errors import Refused
 from relay.postgres.capture.lag import waiting
 from relay.postgres.capture.switching import SwitchingCapture

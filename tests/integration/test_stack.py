@@ -63,7 +63,7 @@ def test_a_broker_that_was_stopped_leaves_its_classes_to_the_next(
         (jars / jar.name).symlink_to(jar)
     if not ClassArchive(java(), jars).is_wanted:
         pytest.skip("this Java has no archive of its own classes, and makes none of others")
-    monkeypatch.setattr("dovecote.devstack.kafka.kafka.kafka_broker_jars", lambda _: jars)
+    monkeypatch.setattr("dovecote.devstack.kafka.kafka.kafka_broker_jars", lambda *_: jars)
 
     def used(name: str, end: str) -> list[str]:
         """Return our archives that a broker has in its memory."""

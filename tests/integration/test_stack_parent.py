@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from dovecote import devstack
-from dovecote.devstack.kafka.jars import KAFKA, kafka_broker_jars
+from dovecote.devstack.kafka.jars import kafka_broker_jars
 from dovecote.devstack.places import User, is_reachable
 from dovecote.devstack.processes import Process
 from tests.support.waiting import patient, until
@@ -73,8 +73,8 @@ def test_a_normal_user_runs_it_too(folder_of_all: Path) -> None:
     entry = pwd.getpwnam("nobody")
     user = User(entry.pw_uid, entry.pw_gid)
     python = python_for(user)
-    jars = folder_of_all / "cache/jars" / KAFKA.folder().name
-    shutil.copytree(kafka_broker_jars(), jars)
+    kept = kafka_broker_jars()
+    shutil.copytree(kept, folder_of_all / "cache/jars" / kept.name)
 
     ran = subprocess.run(
         [python, "-c", HOLD],

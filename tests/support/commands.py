@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 from psycopg.conninfo import conninfo_to_dict
 
-from dovecote.devstack.postgres.postgres import installation, server_user
+from dovecote.devstack.postgres.postgres import server_user
+from dovecote.devstack.postgres.programs import installation
 from tests.support.relaying import COMMAND, DSN, Relays, settings
 from tests.support.waiting import patient
 

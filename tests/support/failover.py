@@ -12,7 +12,8 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dovecote.devstack.places import LOOPBACK, temporary_directory
-from dovecote.devstack.postgres.postgres import Postgres, installation, server_user
+from dovecote.devstack.postgres.postgres import Postgres, server_user
+from dovecote.devstack.postgres.programs import installation
 from outbox import schema
 from tests.support.relaying import installed
 from tests.support.waiting import patient, until

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Iterable
+from importlib.metadata import version
 from importlib.util import find_spec
 
 import typer
@@ -10,6 +11,8 @@ import typer
 from dovecote.devstack.kafka.java import java
 from dovecote.process.logs import LogFormat, LogLevel, configure
 from outbox.errors import BadSettings
+
+OLDEST_SPARK = (4, 2)
 
 
 def prepare(form: LogFormat, level: LogLevel = LogLevel.INFO) -> None:
@@ -33,8 +36,14 @@ def require_spark() -> None:
     Check that PySpark and the packages that it needs are installed.
 
     Raises:
-        BadSettings: one of them is not.
+        BadSettings: one of them is not, or PySpark is too old.
     """
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         msg = "PySpark is not installed here: pip install 'dovecote[spark]'"
+        raise BadSettings(msg)
+    # Sources in Python know where a batch begins, and limits of it, only since then.
+    found = version("pyspark")
+    if tuple(int(part) for part in found.split(".")[:2]) < OLDEST_SPARK:
+        needed = ".".join(str(part) for part in OLDEST_SPARK)
+        msg = f"PySpark {found} is too old: Dovecote needs PySpark {needed} or newer"
         raise BadSettings(msg)

@@ -49,6 +49,7 @@ class Broker(Kafka):
         peers: Sequence["Broker"],
         settings: Mapping[str, str],
         java_options: Sequence[str],
+        version: str | None = None,
         temporary: bool = False,
         progress: Progress | None = None,
         is_there: bool = False,
@@ -58,6 +59,7 @@ class Broker(Kafka):
             directory,
             settings={**settings, "node.id": str(number)},
             java_options=[*java_options, f"-Djdk.net.hosts.file={hosts}"],
+            version=version,
             temporary=temporary,
             progress=progress,
         )

@@ -8,10 +8,11 @@ from shutil import rmtree
 from typing import Self
 from weakref import finalize
 
+from dovecote.devstack.errors import StackError
 from dovecote.devstack.kafka.broker import SETTINGS, Broker, both_ways, for_clients, isolating
 from dovecote.devstack.kafka.kafka import JAVA_OPTIONS, new_cluster_id
 from dovecote.devstack.network.gates import Gates
-from dovecote.devstack.places import temporary_directory
+from dovecote.devstack.places import has_address, temporary_directory
 from dovecote.devstack.progress import Progress
 from dovecote.devstack.server import Server
 
@@ -32,6 +33,7 @@ class Cluster:
         brokers: int = 3,
         settings: Mapping[str, str] | None = None,
         java_options: Sequence[str] = JAVA_OPTIONS,
+        version: str | None = None,
         progress: Progress | None = None,
         running: Collection[int] = (),
     ) -> None:
@@ -49,6 +51,7 @@ class Cluster:
                 peers=self.brokers,
                 settings={**SETTINGS, **(settings or {})},
                 java_options=java_options,
+                version=version,
                 temporary=temporary,
                 progress=progress,
                 is_there=number in running,
@@ -57,6 +60,7 @@ class Cluster:
         ]
         _ = self._id()  # set it before several threads ask for it
         routes = [route for broker in self.brokers for route in broker.routes()]
+        self._hosts = {route.here.rpartition(":")[0] for route in routes}
         self.gates = Gates(self.directory / "gates", routes, temporary=temporary)
         self._held: set[str] = set()
         self._broken: set[str] = set()
@@ -89,6 +93,12 @@ class Cluster:
         Raises:
             StackError: one did not start; none runs then.
         """
+        if lacking := sorted({host for host in self._hosts if not has_address(host)}):
+            msg = (
+                f"this system does not listen at {', '.join(lacking)}, which gates between "
+                f"brokers need; on macOS: sudo ifconfig lo0 alias {lacking[0]}, and so on"
+            )
+            raise StackError(msg)
         try:
             self.gates.start()
             _each(broker.start for broker in self.brokers)

@@ -1,7 +1,8 @@
 """
 Fetch jars by their coordinates, once, with the Ivy in the pyspark wheel.
 
-`python -m dovecote.devstack.kafka.jars` fetches all that the stack needs.
+`python -m dovecote.devstack.kafka.jars` fetches all that the stack needs, or with arguments those
+versions of Kafka.
 """
 
 import fcntl
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import util
@@ -23,6 +24,7 @@ from dovecote.devstack.errors import JarsMissing, StackError
 from dovecote.devstack.kafka.java import java
 from dovecote.devstack.places import cache
 from dovecote.devstack.progress import Fetched, Progress, shown
+from dovecote.devstack.versions import KAFKA
 
 _TAIL_LINES = 30
 
@@ -46,6 +48,9 @@ class JarSet:
     checksums: Path | None = None
     """A file as `sha256sum` writes it, with all of the jars; None: any jars will do."""
 
+    only: str | None = None
+    """The one jar of `checksums` that belongs to it; None: all do."""
+
     def ivy_file(self) -> str:
         return (
             '<ivy-module version="2.0">\n'
@@ -60,21 +65,32 @@ class JarSet:
         return cache() / "jars" / f"{self.name}-{digest}"
 
 
-KAFKA = JarSet(
-    "kafka-4.2.0",
-    # The second line is Kafka's log, which its distribution adds and its module does not name.
-    """\
-    <dependency org="org.apache.kafka" name="kafka_2.13" rev="4.2.0" conf="default"/>
-    <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.25.3"
+_CHECKSUMS = Path(__file__).with_name("checksums")
+# Kafka's log, which its distribution adds and its module does not name.
+_LOGS = {
+    "3": ("org.slf4j", "slf4j-reload4j", "1.7.36"),
+    "4": ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.3"),
+}
+
+
+def kafka_jars(version: str | None = None) -> JarSet:
+    """Return the jars of a version of Kafka, as `versions.KAFKA` names it."""
+    revision = KAFKA.revisions[version or KAFKA.default]
+    organisation, name, log = _LOGS[revision.partition(".")[0]]
+    return JarSet(
+        f"kafka-{revision}",
+        f"""\
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{revision}" conf="default"/>
+    <dependency org="{organisation}" name="{name}" rev="{log}"
                 conf="default"/>
 """,
-    Path(__file__).with_suffix(".sha256"),
-)
+        _CHECKSUMS / f"kafka-{revision}.sha256",
+    )
 
 
-def kafka_broker_jars(progress: Progress | None = None) -> Path:
+def kafka_broker_jars(progress: Progress | None = None, version: str | None = None) -> Path:
     """Return the folder with the jars of a Kafka broker; fetch them if needed, as `fetch` does."""
-    return fetch(KAFKA, progress)
+    return fetch(kafka_jars(version), progress)
 
 
 def fetch(jars: JarSet, progress: Progress | None = None) -> Path:
@@ -116,7 +132,11 @@ def require_jars(folder: Path, jars: JarSet) -> None:
     if jars.checksums is None:
         return
     lines = jars.checksums.read_text(encoding="ascii").splitlines()
-    wanted = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    wanted = {
+        name: digest
+        for digest, _, name in (line.partition("  ") for line in lines)
+        if jars.only in {None, name}
+    }
     found = {
         jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in sorted(folder.iterdir())
     }
@@ -221,17 +241,18 @@ def _lock(file: Path) -> Iterator[None]:
         yield
 
 
-def main() -> int:
-    """Fetch the jars; return the exit status."""
+def main(versions: Sequence[str] = ()) -> int:
+    """Fetch the jars of these versions of Kafka, or of the default; return the exit status."""
     try:
+        wanted = [KAFKA.choose(version) for version in versions] or [None]
         with shown() as progress:
-            folder = fetch(KAFKA, progress)
+            folders = [kafka_broker_jars(progress, version) for version in wanted]
     except StackError as error:
         sys.stderr.write(f"dovecote: {error}\n")
         return 1
-    sys.stdout.write(f"{folder}\n")
+    sys.stdout.write("".join(f"{folder}\n" for folder in folders))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

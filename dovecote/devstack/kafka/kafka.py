@@ -18,6 +18,7 @@ from dovecote.devstack.keeper import GRACE_SECONDS, Launch
 from dovecote.devstack.places import LOOPBACK
 from dovecote.devstack.progress import Progress
 from dovecote.devstack.server import Server, run_to_end
+from dovecote.devstack.versions import KAFKA
 
 _FORMAT_SECONDS = 60
 _LIST_TOPICS_SECONDS = 2.0
@@ -64,13 +65,20 @@ SERVING_JAVA_OPTIONS: Sequence[str] = (
 )
 """Options that Kafka's own `kafka-server-start.sh` uses: for a stack that is measured."""
 
-_LOGGING = """\
+_LOG4J2 = """\
 rootLogger.level = info
 rootLogger.appenderRef.stdout.ref = stdout
 appender.stdout.type = Console
 appender.stdout.name = stdout
 appender.stdout.layout.type = PatternLayout
 appender.stdout.layout.pattern = %d %p %m (%c)%n
+"""
+
+_LOG4J1 = """\
+log4j.rootLogger=INFO, stdout
+log4j.appender.stdout=org.apache.log4j.ConsoleAppender
+log4j.appender.stdout.layout=org.apache.log4j.PatternLayout
+log4j.appender.stdout.layout.ConversionPattern=%d %p %m (%c)%n
 """
 
 _silent = logging.getLogger("dovecote.devstack.kafka.kafka.probe")
@@ -89,15 +97,30 @@ class Kafka(Server):
         *,
         settings: Mapping[str, str] | None = None,
         java_options: Sequence[str] = JAVA_OPTIONS,
+        version: str | None = None,
         temporary: bool = False,
         progress: Progress | None = None,
     ) -> None:
+        """
+        Choose the data and the version, which is that of existing data where none is given.
+
+        Raises:
+            UnknownVersion: `version` is not one of `versions.KAFKA`.
+            OtherVersion: the data in `directory` is of another version.
+        """
         super().__init__(directory, temporary=temporary)
+        self._version_file = directory / "version"
+        self.version = KAFKA.of_data(directory, self._kept_version(), version)
         self._java_options = java_options
         self._settings = {**SETTINGS, **(settings or {})}
         self._progress = progress
         self._ports: tuple[int, int] | None = None
         self._archive: ClassArchive | None = None
+
+    def _kept_version(self) -> str | None:
+        """Return the version that made the data; None if there is no data."""
+        file = self._version_file
+        return file.read_text().strip() if file.exists() else None
 
     @property
     def ports(self) -> tuple[int, int]:
@@ -136,22 +159,26 @@ class Kafka(Server):
 
     def _prepare(self) -> Launch:
         self.directory.mkdir(parents=True, exist_ok=True)
-        runtime, jars = java(), kafka_broker_jars(self._progress)
+        runtime, jars = java(), kafka_broker_jars(self._progress, self.version)
         self._archive = ClassArchive(runtime, jars)
         self._archive.discard(self.directory)
         run = [str(runtime.executable), *runtime.options, "-cp", f"{jars}/*"]
         properties = self.directory / "server.properties"
         properties.write_text(self._properties())
-        logging_file = self.directory / "log4j2.properties"
-        logging_file.write_text(_LOGGING)
+        # Kafka 3 logs with log4j 1.
+        is_old = self.version.startswith("3.")
+        logging_file = self.directory / ("log4j.properties" if is_old else "log4j2.properties")
+        logging_file.write_text(_LOG4J1 if is_old else _LOG4J2)
+        logging = "log4j.configuration" if is_old else "log4j2.configurationFile"
         if not (self.directory / "data/meta.properties").exists():
             self._format([*run[:1], *self._archive.options(), *run[1:]], properties)
+            self._version_file.write_text(f"{self.version}\n")
         return Launch(
             argv=[
                 *run[:1],
                 *self._java_options,
                 *self._archive.options_of_server(self.directory),
-                f"-Dlog4j2.configurationFile={logging_file.as_uri()}",
+                f"-D{logging}={logging_file.as_uri()}",
                 *run[1:],
                 "kafka.Kafka",
                 str(properties),

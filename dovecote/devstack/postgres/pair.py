@@ -13,16 +13,18 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from dovecote.devstack.errors import ServerFailed
+from dovecote.devstack.errors import ServerFailed, StackError
 from dovecote.devstack.network.gates import Gates, Route
 from dovecote.devstack.places import LOOPBACK, free_port, temporary_directory
-from dovecote.devstack.postgres.postgres import Postgres, installation, server_user
+from dovecote.devstack.postgres.postgres import Postgres, server_user
+from dovecote.devstack.postgres.programs import installation
 from dovecote.devstack.server import run_to_end
 
 _BACKUP_SECONDS = 120
 _FOLLOW_SECONDS = 60.0
 _PROMOTE_SECONDS = 30
 _POLL_SECONDS = 0.05
+_FAILOVER_SLOTS = 17
 
 CLIENTS = "clients"
 """The gate through which clients reach the primary."""
@@ -53,7 +55,14 @@ class Pair:
         *,
         fsync: bool = False,
         settings: Mapping[str, str] | None = None,
+        version: str | None = None,
     ) -> None:
+        """
+        Choose the data and the version of both servers.
+
+        Raises:
+            StackError: the version has no slots on standbys.
+        """
         self._temporary = directory is None
         self.directory = (directory or temporary_directory(server_user())).absolute()
         if self._temporary:
@@ -63,10 +72,17 @@ class Pair:
                 self.directory / name,
                 fsync=fsync,
                 settings={**SETTINGS, **(settings or {})},
+                version=version,
                 temporary=self._temporary,
             )
             for name in ("a", "b")
         }
+        if (found := int(self._servers["a"].version)) < _FAILOVER_SLOTS:
+            msg = (
+                f"a pair needs Postgres {_FAILOVER_SLOTS} or newer, which keeps slots on "
+                f"standbys; this is {found}"
+            )
+            raise StackError(msg)
         self._primary = "a"
         balancer, self._ports = free_port(), {name: free_port() for name in self._servers}
         routes = [Route(CLIENTS, f"{LOOPBACK}:{balancer}", f"{LOOPBACK}:{self.primary.port}")]

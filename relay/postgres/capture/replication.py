@@ -48,7 +48,9 @@ class Wake:
     """Ends another thread's wait for a socket."""
 
     def __init__(self) -> None:
-        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._read, self._write = os.pipe()  # not pipe2(), which macOS lacks
+        for end in (self._read, self._write):
+            os.set_blocking(end, False)
 
     def fileno(self) -> int:
         return self._read

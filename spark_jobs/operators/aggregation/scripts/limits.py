@@ -30,8 +30,6 @@ _MIB = 2**20
 _CALL_BYTES = 4_096
 # Starlark's values take some times the text that they are made of.
 _FOR_EACH = 16
-# Linux reports the size of a process; elsewhere this is more than its size at the start.
-_UNKNOWN_SIZE = 1_024 * _MIB
 
 
 class Limits:
@@ -44,7 +42,9 @@ class Limits:
         self._refused: Mapping[int, str] = {}
         self._last = NEVER
         self._usual = resource.getrlimit(resource.RLIMIT_AS)
-        self._size = _Size()
+        # Linux reports the size of a process. Without it no limit would be right, and macOS
+        # refuses one below the size that is in use: only the time is limited there.
+        self._size = _Size.of_this_process()
         self._limit, self._grown = 0, NEVER
 
     def begin(self, refused: Mapping[int, str]) -> None:
@@ -80,19 +80,21 @@ class Limits:
         """Let the kernel end the process if `work` takes more than a call may."""
         # The limit is for the call alone, beyond what is in use: the call is not to blame for what
         # is made of its answer, nor for other calls.
-        if self._grown > _MIB or size > _MIB:  # much input was made of much else
-            self._limit, self._grown = self._size() + self._mebibytes * _MIB, 0
         usual, hard = self._usual
-        limit = self._limit + size * _FOR_EACH
-        if hard == resource.RLIM_INFINITY or limit < hard:
-            resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+        if self._size is not None:
+            if self._grown > _MIB or size > _MIB:  # much input was made of much else
+                self._limit, self._grown = self._size() + self._mebibytes * _MIB, 0
+            limit = self._limit + size * _FOR_EACH
+            if hard == resource.RLIM_INFINITY or limit < hard:
+                resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
         # Processor time, because a busy machine is no reason to give up a script.
         signal.setitimer(signal.ITIMER_PROF, self._seconds * (1 + size // _MIB))
         try:
             return work()
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
-            resource.setrlimit(resource.RLIMIT_AS, (usual, hard))
+            if self._size is not None:
+                resource.setrlimit(resource.RLIMIT_AS, (usual, hard))
 
 
 def called(shared: mmap.mmap) -> int:
@@ -104,13 +106,16 @@ def called(shared: mmap.mmap) -> int:
 class _Size:
     """The size of this process in bytes; it is read often."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: int) -> None:
+        self._file = file
+
+    @classmethod
+    def of_this_process(cls) -> "_Size | None":
+        """Return the size, or None if the system does not report it."""
         try:
-            self._file: int | None = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+            return cls(os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC))
         except FileNotFoundError:
-            self._file = None
+            return None
 
     def __call__(self) -> int:
-        if self._file is None:
-            return _UNKNOWN_SIZE
         return int(os.pread(self._file, 64, 0).split(b" ", 1)[0]) * mmap.PAGESIZE

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from dovecote.cli import demo, stack
 from dovecote.cli.extras import needs, require
 from dovecote.cli.main import app
+from dovecote.cli.spark import environment
 from outbox.errors import BadSettings
 
 
@@ -51,3 +52,14 @@ def test_a_demo_without_its_wheels_leaves_no_folder(
         assert str(result.exception) == "the demo needs not_there: pip install 'dovecote[demo]'"
         assert isinstance(result.exception, BadSettings)
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_pyspark_without_limits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "version", lambda _: "4.1.4")
+    with pytest.raises(
+        BadSettings, match=r"PySpark 4\.1\.4 is too old: Dovecote needs PySpark 4\.2"
+    ):
+        environment.require_spark()
+
+    monkeypatch.setattr(environment, "version", lambda _: "4.10.0")
+    environment.require_spark()

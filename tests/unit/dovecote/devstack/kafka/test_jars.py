@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from dovecote.devstack.errors import JarsMissing
+from dovecote.devstack.errors import JarsMissing, StackError
 from dovecote.devstack.kafka import jars as subject
-from dovecote.devstack.kafka.jars import KAFKA, JarSet, fetch
+from dovecote.devstack.kafka.jars import JarSet, fetch, kafka_jars
 from dovecote.devstack.kafka.java import JavaRuntime
+from dovecote.devstack.postgres.programs import archive_of
 from dovecote.devstack.progress import Fetched
+from dovecote.devstack.versions import KAFKA, POSTGRES
 from tests.support.waiting import patient
 
 SET = JarSet("some", '    <dependency org="org" name="one" rev="1"/>\n')
@@ -155,7 +157,7 @@ def test_settings_of_the_site_take_the_place_of_ours(
 
 
 def test_jars_are_named_by_coordinates_alone() -> None:
-    for text in (subject._SETTINGS, KAFKA.ivy_file()):
+    for text in (subject._SETTINGS, kafka_jars().ivy_file(), archive_of("15").ivy_file()):
         assert "://" not in text
 
 
@@ -194,10 +196,43 @@ def test_other_jars_are_refused_and_not_kept(
     assert len(ivy.settings_of_runs) == 1
 
 
-def test_the_jars_of_a_broker_are_listed() -> None:
-    assert KAFKA.checksums is not None
-    names = [line.partition("  ")[2] for line in KAFKA.checksums.read_text().splitlines()]
-    assert "kafka_2.13-4.2.0.jar" in names
+@pytest.mark.usefixtures("ivy")
+def test_one_jar_of_a_list_may_be_wanted_alone(tmp_path: Path) -> None:
+    listed(tmp_path, one="one", two="two", three="three")
+    wanted = replace(SET, checksums=tmp_path / "some.sha256", only="one-1.jar")
+
+    with pytest.raises(JarsMissing, match=r"two-1\.jar is sha256 .* should be no such jar"):
+        fetch(wanted, ignore)
+
+
+@pytest.mark.parametrize("version", KAFKA.revisions)
+def test_the_jars_of_a_broker_are_listed(version: str) -> None:
+    checksums = kafka_jars(version).checksums
+    assert checksums is not None
+    names = [line.partition("  ")[2] for line in checksums.read_text().splitlines()]
+    assert f"kafka_2.13-{KAFKA.revisions[version]}.jar" in names
     assert len(names) == len(set(names))
     # A machine puts an archive of the classes beside them.
     assert [name for name in names if not name.endswith(".jar")] == []
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+@pytest.mark.parametrize("version", [*POSTGRES.revisions][:-1])
+def test_the_archives_of_postgres_are_listed(
+    monkeypatch: pytest.MonkeyPatch, version: str, system: str, machine: str
+) -> None:
+    monkeypatch.setattr("sys.platform", system)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    archive = archive_of(version)
+    assert archive.checksums is not None
+    names = [line.partition("  ")[2] for line in archive.checksums.read_text().splitlines()]
+    assert names.count(str(archive.only)) == 1
+
+
+def test_a_machine_that_nobody_builds_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    with pytest.raises(
+        StackError, match="there is no Postgres 15 for linux on riscv64; the wheel"
+    ):
+        archive_of("15")

