@@ -179,7 +179,10 @@ class _Reader:
             found: tuple[int, int] = self._consumer.get_watermark_offsets(place, _SECONDS)
         except KafkaException as error:
             if error.args[0].code() in _MISSING:
-                msg = f"there is no {self._topic}/{self._partition} that we may see"
+                msg = (
+                    f"there is no {self._topic}/{self._partition} that we may see; if it is "
+                    f"there, grant this user {self._right}, see docs/security.md"
+                )
                 raise Readable(msg) from error
             said = told(error.args[0], self._right)
             msg = f"{self._topic}/{self._partition} cannot be asked for: {said}"
