@@ -15,7 +15,8 @@ from confluent_kafka import Producer
 FREEZING = "((x{0,120})*){0,120}"
 CONNECTIONS = 2_000
 _PAUSE_SECONDS = 0.1
-_AT_ONCE = 100
+# As many come again as if each client tried anew every ten seconds.
+_AT_ONCE = 20
 _HEAD = b"POST /subscriptions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
 
 
@@ -58,7 +59,7 @@ class Idle:
         self._ended.register(client, select.POLLIN | select.POLLHUP)
 
     def stay(self, ends: threading.Event) -> None:
-        """Open as many anew as the server has ended, some at a time: a flood is another attack."""
+        """Open some of those anew that the server has ended; a flood would be another attack."""
         while not ends.wait(_PAUSE_SECONDS):
             gone = [descriptor for descriptor, _ in self._ended.poll(0)][:_AT_ONCE]
             for descriptor in gone:

@@ -12,7 +12,7 @@ HELD_ADVICE = (
     "what is held back comes once its producer commits or aborts, at the latest after the "
     "producer's `transaction.timeout.ms`; `kafka-transactions.sh describe-producers` names it"
 )
-"""What to do about a partition that an open transaction holds back."""
+"""The advice about a partition that an open transaction holds back."""
 
 
 @dataclass(slots=True)

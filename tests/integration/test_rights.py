@@ -94,7 +94,7 @@ def failing(
         "dead_letter_topic": dead,
     }
     client = kafka.client(rights)
-    more: dict[str, object] = {"inbox": {"dsn": inbox}} if inbox else {}
+    more: dict[str, Any] = {"inbox": {"dsn": inbox}} if inbox else {}
     made = consuming(kafka.address, name, fails, kafka=client, retries=retries, **more)
     return Failing(running.enter_context(made), dead, missing)
 

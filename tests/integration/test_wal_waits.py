@@ -16,7 +16,7 @@ from outbox.schema.capture import use_wal
 from tests.support.relaying import installed
 from tests.support.waiting import until
 
-# What the command may make before it is done: slots, publications, grants, its state.
+# The command may make these before it is done: slots, publications, grants, its state.
 _MADE = """
 SELECT (SELECT count(*) FROM pg_replication_slots WHERE database = current_database()),
        (SELECT count(*) FROM pg_publication), (SELECT state FROM outbox.reading),

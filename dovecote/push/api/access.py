@@ -79,7 +79,7 @@ class Access:
         if asked["type"] != "http":
             await self._app(asked, receive, send)
             return
-        # Of this loop, which did not run before.
+        # The limit belongs to the loop, which did not run before.
         current_default_thread_limiter().total_tokens = self._threads
         headers = Headers(scope=asked)
         caller, refused = self._called(asked["path"], headers)

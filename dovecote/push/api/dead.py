@@ -17,7 +17,7 @@ from outbox.envelope import Record
 from outbox.errors import DovecoteError
 
 _MOST_TEXT = 2_000
-# Whoever writes to the topics decides how many letters there are, and one process serves all.
+# Producers decide how many letters there are, and one process serves all tokens.
 _MOST_RESOLVED = 10_000
 
 

@@ -14,14 +14,14 @@ _THREADS, _THREADS_KEPT = 40, 8
 
 
 class Share(NamedTuple):
-    """What one token may take, whatever all others take."""
+    """The part that one token may take, whatever all others take."""
 
     at_once: int
     waiting: int
 
 
 class Room(NamedTuple):
-    """What there is for all tokens, and for requests that have none yet or need none."""
+    """The whole, for all tokens and for requests that have none yet or need none."""
 
     requests: int
     threads: int

@@ -63,7 +63,7 @@ def test_a_transaction_that_stays_open_is_said_until_it_ends(
     assert 'dovecote_spark_held_back{partition="0",query="clicks",topic="orders"} 1.0' in (
         generate_latest(metrics.registry).decode()
     )
-    # What is not known is not taken for an end.
+    # A broker that does not answer is not taken for an end.
     ends.is_away = True
     held.look()
     assert "held back" in health.ready().reason
