@@ -4,8 +4,9 @@ The latency of a subscription while others are attacked: `make bench-push_attack
 One `dovecote push serve` delivers a topic at a steady pace, as in `push_latency`. Calm, it has two
 other subscriptions, whose endpoints answer. Attacked, one of them has an endpoint that never
 answers, and the other gets records with impossible histories and fails. At the same time there are
-2,000 idle connections to the API, half of them with the beginning of a request, and ten requests a
-second for a pattern that would take hours to match.
+2,000 idle clients of the API, half of them with the beginning of a request, and ten requests a
+second for a pattern that would take hours to match. Push ends idle connections; each of these
+clients connects again every ten seconds.
 
 Both are measured in turn, in one run, each time with a process and topics of their own. The ratio
 is the median of the ratios within a round.

@@ -44,6 +44,7 @@ from dedup.serving.within import within
 from dedup.settings.consumer import ConsumerSettings
 from dedup.settings.properties import check_properties
 from dedup.unread.probing import noted
+from dedup.unread.stable import stable_ends
 from dedup.unread.watch import Watch
 from dedup.workers import workers_for
 from outbox.errors import BadSettings, DovecoteError
@@ -208,6 +209,7 @@ class Consumer:
             partitions.assigned,
             read_from=assignment.read_from,
             noted=partial(noted, settings.kafka, settings.group),
+            stable=partial(stable_ends, settings.kafka),
             threads=threads,
             metrics=self.metrics,
             stall_after=settings.stall_after.total_seconds(),

@@ -1,6 +1,7 @@
 """The metrics that a consumer exposes."""
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -41,7 +42,13 @@ class Metrics:
             "topic",
             "partition",
         )
-        self.stuck_partitions = frozenset[tuple[str, int]]()
+        self._held_back = self._gauge(
+            "held_back",
+            "1 for a partition whose next records wait for the end of a producer's transaction.",
+            "topic",
+            "partition",
+        )
+        self.stuck_partitions = self.held_back_partitions = frozenset[tuple[str, int]]()
         self._held = self._counter("holds_total", "Times a record held its key to be tried again.")
         self._commits = self._counter(
             "commits_total",
@@ -130,13 +137,27 @@ class Metrics:
         self._stepped_over.labels(self._group, topic).inc(offsets)
 
     def stuck(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Set which partitions do not go on."""
+        """Set which partitions do not go on because they cannot be read."""
         found = frozenset(partitions)
-        for topic, partition in found - self.stuck_partitions:
-            self._stuck.labels(self._group, topic, str(partition)).set(1)
-        for topic, partition in self.stuck_partitions - found:
-            self._stuck.remove(self._group, topic, str(partition))
+        self._set(self._stuck, found, self.stuck_partitions)
         self.stuck_partitions = found
+
+    def held_back(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Set which partitions do not go on because a transaction is open."""
+        found = frozenset(partitions)
+        self._set(self._held_back, found, self.held_back_partitions)
+        self.held_back_partitions = found
+
+    def _set(
+        self,
+        gauge: Gauge,
+        found: AbstractSet[tuple[str, int]],
+        before: AbstractSet[tuple[str, int]],
+    ) -> None:
+        for topic, partition in found - before:
+            gauge.labels(self._group, topic, str(partition)).set(1)
+        for topic, partition in before - found:
+            gauge.remove(self._group, topic, str(partition))
 
     def committed(self, outcome: str) -> None:
         self._commits.labels(self._group, outcome).inc()

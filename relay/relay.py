@@ -8,7 +8,7 @@ failure the producer is dropped, and everything starts from what the broker has 
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -167,10 +167,7 @@ class Relay:
                 progress, origin = self._take_over(lease, publisher, capture)
             may_confirm = self._retention.begin(lease.conn, progress.cursor)
             self._drains.begin(lease.conn if may_confirm else None, progress.cursor)
-            store = ParkedStore(
-                lease.conn, settings.schema_name, settings.name, largest=settings.largest()
-            )
-            self._parking.begin(store, progress)
+            self._parking.begin(self._open_store(lease), progress)
             _log.info("publishing from %s", progress.cursor)
             if not origin.timeline and not self._is_warned:
                 self._is_warned = True
@@ -196,6 +193,16 @@ class Relay:
                     capture.settle(partial(leave_log, lease.conn, settings.schema_name))
                     if batch.rows and self._isolation.has_changed():
                         return
+
+    def _open_store(self, lease: Lease, elsewhere: Collection[str] = ()) -> ParkedStore:
+        settings = self._settings
+        return ParkedStore(
+            lease.conn,
+            settings.schema_name,
+            settings.name,
+            largest=settings.largest(),
+            elsewhere=elsewhere,
+        )
 
     def _obey(self, publisher: Publisher, progress: Progress) -> Progress | None:
         """Carry out what operators ask for; None: the publisher is of no use any more."""

@@ -23,6 +23,7 @@ from dedup.retries.letter import (
     At,
     Letter,
     Which,
+    first_standing,
     require_one_source,
     require_whole,
     standing,
@@ -86,6 +87,26 @@ class DeadTopic:
         with _kafka_errors(self._topic):
             return standing(self._records(which.since, None), which)
 
+    def first(self, which: Which, most: int) -> tuple[list[Letter], int]:
+        """
+        Return the first `most` of these letters, and the number of all of them.
+
+        Raises:
+            DovecoteError: the topic cannot be read.
+        """
+        with _kafka_errors(self._topic):
+            found = first_standing(self._records(which.since, None), which, most)
+            letters, others = found
+            while len(letters) < most and others:
+                # Some of the first ones are resolved, so later ones move up.
+                found = first_standing(
+                    self._records(which.since, None), which, most - len(letters), among=others
+                )
+                letters, others = sorted([*letters, *found.letters]), found.others
+                if not found.letters:
+                    break
+            return letters, len(letters) + len(others)
+
     def record(self, letter: Letter) -> Record:
         """Return a letter's record from the topic."""
         with _kafka_errors(self._topic):
@@ -102,9 +123,10 @@ class DeadTopic:
         to: Callable[[Letter], str],
         *,
         read: Callable[[str], bool] = lambda _: False,
+        most: int | None = None,
     ) -> Resolved:
         """
-        Requeue or drop the selected letters, and return them.
+        Requeue or drop the selected letters, the first `most` of them, and return them.
 
         Letters with the same key are requeued in their order. A letter that lacks its value gets
         it back from the topic that has it, if `read` says that we may read that topic. A letter
@@ -121,7 +143,7 @@ class DeadTopic:
                 with _kafka_errors(self._topic):
                     mover = Mover(self._kafka, self._topic, self._limits)
                     # Any earlier operator is fenced now: everything that it did is in the topic.
-                    found = self._after(self._fence(mover), which)
+                    found = self._after(self._fence(mover), which, most)
                     require_one_source(found, which)
                     letters = [each for each in found if each.at not in left]
                     moves: Iterable[Move] = ((letter, "", None) for letter in letters)
@@ -188,7 +210,7 @@ class DeadTopic:
                 mover.mark(number, _NONCE_KEY, [(RESOLVES, nonce)])
         return nonce
 
-    def _after(self, nonce: bytes, which: Which) -> list[Letter]:
+    def _after(self, nonce: bytes, which: Which, most: int | None) -> list[Letter]:
         """
         Return the selected letters, read from brokers that have the record with `nonce`.
 
@@ -198,7 +220,7 @@ class DeadTopic:
         deadline = time.monotonic() + _SECONDS
         while True:
             try:
-                return standing(self._records(which.since, nonce), which)
+                return first_standing(self._records(which.since, nonce), which, most).letters
             except _Stale as error:
                 if time.monotonic() > deadline:
                     msg = f"{error}; nothing was requeued or dropped: run the command again"

@@ -115,14 +115,52 @@ def resolution(found: Letter, action: Action) -> list[Pair]:
 
 def standing(records: Iterable[Record], which: Which) -> list[Letter]:
     """Return the selected letters that are not resolved, in the order of their topic."""
+    return first_standing(records, which, None).letters
+
+
+class Standing(NamedTuple):
+    """Letters that are not resolved."""
+
+    letters: list[Letter]
+    """The first ones, in the order of their topic."""
+    others: set[At]
+    """Where the others are."""
+
+
+def first_standing(
+    records: Iterable[Record],
+    which: Which,
+    most: int | None,
+    *,
+    among: Collection[At] | None = None,
+) -> Standing:
+    """
+    Return the selected letters that are not resolved, whole for no more than `most` of them.
+
+    `among`: only these. Any producer may fill a dead-letter topic, and a place is small.
+    """
     found: dict[At, Letter] = {}
+    others: set[At] = set()
     for record in records:
         gone = resolved(record)
         if gone is not None:
             found.pop(gone, None)
-        elif which.has(one := letter(record)):
-            found[one.at] = one
-    return sorted(found.values())
+            others.discard(gone)
+        elif (among is None or record[1:3] in among) and which.has(one := letter(record)):
+            if most is not None and len(found) >= most:
+                others.add(one.at)
+            else:
+                found[one.at] = shortened(one)
+    return Standing(sorted(found.values()), others)
+
+
+_MOST_TEXT = 2_000
+
+
+def shortened(found: Letter) -> Letter:
+    """Return a letter without the rest of long texts, which its sender chose."""
+    key = None if found.key is None else found.key[:_MOST_TEXT]
+    return found._replace(key=key, reason=found.reason[:_MOST_TEXT])
 
 
 def require_one_source(found: Iterable[Letter], which: Which) -> None:

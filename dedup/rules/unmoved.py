@@ -8,6 +8,12 @@ Partition: TypeAlias = tuple[str, int]
 
 _MOST_SAID = 3
 
+HELD_ADVICE = (
+    "what is held back comes once its producer commits or aborts, at the latest after the "
+    "producer's `transaction.timeout.ms`; `kafka-transactions.sh describe-producers` names it"
+)
+"""The advice about a partition that an open transaction holds back."""
+
 
 @dataclass(slots=True)
 class Unmoved:
@@ -51,6 +57,15 @@ def standing(partition: Partition, offset: int, end: int, *, seconds: float, why
     return (
         f"{topic}/{number} has stood at offset {offset} for {seconds:.0f} s, with {end - offset} "
         f"to its end: {why}"
+    )
+
+
+def held_back(partition: Partition, offset: int, end: int, *, seconds: float) -> str:
+    """Return in words that a transaction is open at an offset, and holds back what follows."""
+    topic, number = partition
+    return (
+        f"{topic}/{number} is held back at offset {offset}: a transaction of a producer has been "
+        f"open there for {seconds:.0f} s, and the log goes on to {end}"
     )
 
 

@@ -12,10 +12,13 @@ from confluent_kafka.cimpl import NewTopic
 from dedup.rules.unread import Place, SkipNote
 from outbox.errors import DovecoteError
 from outbox.kafka import kafka_logger
+from outbox.kafka_errors import OF_GROUP, right, told
 from outbox.secrets import fresh_all
 
 TOPIC = "dovecote.skips"
 """Keeps the newest note on each offset; nothing else is written there."""
+
+_READ, _WRITE = (right(operation, "topic", TOPIC) for operation in ("Read", "Write"))
 
 _log = kafka_logger("dovecote.consumer.kafka")
 
@@ -57,13 +60,17 @@ def notes_of(
     )
     with closing(consumer):
         try:
-            found = consumer.list_topics(TOPIC, timeout=_SECONDS).topics[TOPIC]
-            if found.error is not None and found.error.code() in _MISSING:
-                return []
-            return _found(consumer, set(found.partitions), group, places)
+            return _found(consumer, _partitions(consumer), group, places)
         except KafkaException as error:
             msg = f"topic {TOPIC!r}, of what is stepped over, cannot be read: "
-            raise DovecoteError(msg + error.args[0].str()) from error
+            raise DovecoteError(msg + told(error.args[0], _READ)) from error
+
+
+def _partitions(consumer: Consumer) -> set[int]:
+    found = consumer.list_topics(TOPIC, timeout=_SECONDS).topics[TOPIC]
+    if found.error is not None and found.error.code() not in _MISSING:
+        raise KafkaException(found.error)
+    return set(found.partitions)
 
 
 def _found(
@@ -91,7 +98,7 @@ def _found(
                     del found[next(iter(found))]
         elif error.code() == _END:
             open_.discard(message.partition() or 0)
-        elif not error.retriable():
+        elif not error.retriable() and error.code() != OF_GROUP:
             raise KafkaException(error)
     return [*found.values()]
 
@@ -129,10 +136,11 @@ def keep(kafka: Mapping[str, str], note: SkipNote) -> None:
         )
         left = producer.flush(_SECONDS + 1)
     except KafkaException as error:
-        msg = f"the note cannot be written to topic {TOPIC!r}: {error.args[0].str()}"
+        what = told(error.args[0], _WRITE)
+        msg = f"the note cannot be written to topic {TOPIC!r}: {what}"
         raise DovecoteError(msg) from error
     if failed or left:
-        why = failed[0].str() if failed else "Kafka does not answer"
+        why = told(failed[0], _WRITE) if failed else "Kafka does not answer"
         msg = f"the note cannot be written to topic {TOPIC!r}: {why}"
         raise DovecoteError(msg)
 
@@ -141,12 +149,15 @@ def _make_topic(admin: AdminClient) -> None:
     found = admin.list_topics(TOPIC, timeout=_SECONDS).topics[TOPIC]
     if found.error is None:
         return
+    # One that we may not see may be there, too.
     asked = admin.create_topics([NewTopic(TOPIC, num_partitions=1, config=_CONFIG)])
     try:
         asked[TOPIC].result(_SECONDS)
     except KafkaException as error:
         if error.args[0].code() != _THERE:
-            raise
+            what = told(error.args[0], right("Create", "topic", TOPIC))
+            msg = f"topic {TOPIC!r}, of what is stepped over, cannot be made: {what}"
+            raise DovecoteError(msg) from error
 
 
 def summary(note: SkipNote) -> str:

@@ -26,6 +26,7 @@ from dedup.rules.unread import (
 from dedup.unread.notes import keep, notes_of
 from outbox.errors import DovecoteError
 from outbox.kafka import kafka_logger, topic_id
+from outbox.kafka_errors import right, told
 from outbox.secrets import fresh_all
 
 OF_RECORD = {
@@ -148,6 +149,7 @@ class _Reader:
 
     def __init__(self, kafka: Mapping[str, str], place: Place) -> None:
         self._topic, self._partition, _ = place
+        self._right = right("Read", "topic", place.topic)
         self._broker = ""
         self._consumer = Consumer(
             {
@@ -177,9 +179,13 @@ class _Reader:
             found: tuple[int, int] = self._consumer.get_watermark_offsets(place, _SECONDS)
         except KafkaException as error:
             if error.args[0].code() in _MISSING:
-                msg = f"there is no {self._topic}/{self._partition} that we may see"
+                msg = (
+                    f"there is no {self._topic}/{self._partition} that we may see; if it is "
+                    f"there, grant this user {self._right}, see docs/security.md"
+                )
                 raise Readable(msg) from error
-            msg = f"{self._topic}/{self._partition} cannot be asked for: {error.args[0].str()}"
+            said = told(error.args[0], self._right)
+            msg = f"{self._topic}/{self._partition} cannot be asked for: {said}"
             raise DovecoteError(msg) from error
         return found
 
@@ -214,12 +220,13 @@ class _Reader:
                 if error is None or error.code() == _END:
                     return None
                 if error.code() in OF_RECORD:
-                    said = message.offset()
-                    return Unread(offset if said is None or said < 0 else said, error.str())
+                    first = message.offset()
+                    return Unread(offset if first is None or first < 0 else first, error.str())
                 if error.code() == _RESET:
                     self._assign(offset)  # the client had gone astray in an earlier batch
                 elif not error.retriable():
-                    msg = f"{self._topic}/{self._partition}/{offset}: {error.str()}"
+                    said = told(error, self._right)
+                    msg = f"{self._topic}/{self._partition}/{offset}: {said}"
                     raise DovecoteError(msg)
             if self._broker:
                 return Unread(offset, self._broker)

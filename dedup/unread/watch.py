@@ -2,15 +2,17 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException
 
 from dedup.metrics import Metrics
 from dedup.retries.aside import Partition
 from dedup.rules.lanes.assigned import Assigned
+from dedup.rules.unmoved import HELD_ADVICE, held_back
 from dedup.rules.unread import Place, SkipNote
 from dedup.unread.notes import summary
 from dedup.unread.probing import OF_RECORD
@@ -27,6 +29,9 @@ _ADVICE = (
     "repair it, or step over it by name: `dovecote consume skip`, or `dovecote push skip` for a "
     "subscription"
 )
+
+
+_Found: TypeAlias = tuple[Mapping[Place, SkipNote], Mapping[Partition, int]]
 
 
 @dataclass(slots=True)
@@ -46,6 +51,12 @@ class _Stuck:
     logged: float = -_AGAIN_SECONDS
     is_said: bool = False
     """Whether it is worth a word: other errors than those about records may pass by themselves."""
+    silent: float = 0.0
+    """For how long nothing has come, without an error; 0.0: that is no trouble."""
+    end: int = -1
+    """The end of the log, committed or not."""
+    is_held: bool = False
+    """Whether a transaction that is open holds it back, so that reading is not at fault."""
 
 
 class Watch:
@@ -58,7 +69,7 @@ class Watch:
 
     `read_from` lets the client read partitions from other offsets. `noted` returns the notes of
     operators for places that cannot be read, and may take its time: one of `threads` calls it,
-    while a partition is stuck.
+    while a partition is stuck. `stable` returns their last stable offsets, in the same way.
     """
 
     def __init__(
@@ -67,16 +78,19 @@ class Watch:
         *,
         read_from: Callable[[Mapping[Partition, int]], None],
         noted: Callable[[Mapping[Place, str | None]], Mapping[Place, SkipNote]],
+        stable: Callable[[Collection[Partition]], Mapping[Partition, int]],
         threads: Executor,
         metrics: Metrics,
         stall_after: float,
     ) -> None:
-        self._assigned, self._read_from, self._noted = assigned, read_from, noted
+        self._assigned, self._read_from = assigned, read_from
+        self._noted, self._stable = noted, stable
         self._threads, self._metrics, self._stall_after = threads, metrics, stall_after
         self._stuck: dict[Partition, _Stuck] = {}
         self._standing: dict[Partition, tuple[Assigned, int, float]] = {}
         self._known: Mapping[Place, SkipNote] = {}
-        self._looking: Future[Mapping[Place, SkipNote]] | None = None
+        self._asked: set[Partition] = set()
+        self._looking: Future[_Found] | None = None
         self._looked = -_LOOK_SECONDS
         self._no_notes = ""
         self._broker: tuple[str, float] | None = None
@@ -91,6 +105,7 @@ class Watch:
         at = max(0, offset or 0) if at is None else at
         stuck = self._known_as(place, _Stuck(found, at, "", now))
         stuck.why, stuck.errors, stuck.failed = error.str(), stuck.errors + 1, now
+        stuck.silent, stuck.is_held = 0.0, False
         if error.code() in OF_RECORD:
             found.blocked = True
             stuck.again = now + stuck.pause
@@ -159,39 +174,52 @@ class Watch:
                 self._silent(place, _Stuck(found, at, "", now), now - known[2], end)
 
     def says(self, place: Partition) -> bool:
-        """Return whether it reports a partition."""
+        """Return whether it reports a partition, or soon does."""
         found = self._stuck.get(place)
-        return found is not None and found.is_said
+        return found is not None and (found.is_said or found.silent > 0)
 
     def report(self) -> str:
         """Return which partitions do not go on, and why."""
-        said = [
-            f"{topic}/{partition} does not go on at offset {each.at}: {each.why}"
-            for (topic, partition), each in sorted(self._stuck.items())
-            if each.is_said
-        ]
-        self._metrics.stuck(place for place, each in self._stuck.items() if each.is_said)
-        if len(said) > _MOST_NAMED:
-            said[_MOST_NAMED:] = [f"{len(said) - _MOST_NAMED} more partitions do not go on"]
+        said = {place: each for place, each in sorted(self._stuck.items()) if each.is_said}
+        stuck = [_text(place, each) for place, each in said.items() if not each.is_held]
+        held = [_text(place, each) for place, each in said.items() if each.is_held]
+        self._metrics.stuck(place for place, each in said.items() if not each.is_held)
+        self._metrics.held_back(place for place, each in said.items() if each.is_held)
+        found = _few(stuck, "more partitions do not go on")
         if said and self._no_notes:
-            said.append(self._no_notes)
-        if said:
-            said.append(_ADVICE)
+            found.append(self._no_notes)
+        if stuck:
+            found.append(_ADVICE)
+        if held:
+            found += [*_few(held, "more partitions are held back"), HELD_ADVICE]
         if self._broker is not None and time.monotonic() - self._broker[1] < _AGAIN_SECONDS:
-            said.append(f"an answer of Kafka cannot be read: {self._broker[0]}")
-        return "; ".join(said)
+            found.append(f"an answer of Kafka cannot be read: {self._broker[0]}")
+        return "; ".join(found)
 
     def _silent(self, place: Partition, stuck: _Stuck, seconds: float, end: int) -> None:
         if seconds <= self._stall_after:
             return
         stuck = self._known_as(place, stuck)
         if not stuck.errors:
-            stuck.is_said = True
-            stuck.why = (
-                f"nothing has come for {seconds:.0f} s, and the log goes on to {end}: a "
-                "transaction is open there, or the client cannot read it"
-            )
+            stuck.silent, stuck.end = seconds, end
         self._say(place, stuck)
+
+    def _judge(self, stuck: _Stuck, stable: int | None) -> None:
+        """Say why nothing comes: only the broker knows whether a transaction is open there."""
+        nothing = f"nothing has come for {stuck.silent:.0f} s"
+        held = stable is not None and stable <= stuck.at
+        if held is not stuck.is_held:
+            stuck.logged = -_AGAIN_SECONDS
+        stuck.is_said, stuck.is_held = True, held
+        if stable is None:
+            stuck.why = (
+                f"{nothing}, and the log goes on to {stuck.end}: a transaction is open there, or "
+                "the client cannot read it; the broker does not say which"
+            )
+        elif not held:
+            stuck.why = (
+                f"{nothing}, although it can be read up to {stable}: the client cannot read it"
+            )
 
     def _known_as(self, place: Partition, new: _Stuck) -> _Stuck:
         """Return what is known of a partition that stands where `new` says."""
@@ -205,12 +233,10 @@ class Watch:
         if stuck.is_said and now - stuck.logged >= _AGAIN_SECONDS:
             stuck.logged = now
             _log.warning(
-                "%s/%d does not go on at offset %d (since %.0f s): %s; %s",
-                *place,
-                stuck.at,
+                "%s (since %.0f s); %s",
+                _text(place, stuck),
                 now - stuck.since,
-                stuck.why,
-                _ADVICE,
+                HELD_ADVICE if stuck.is_held else _ADVICE,
             )
 
     def _look(self, now: float) -> None:
@@ -218,18 +244,29 @@ class Watch:
             if not self._looking.done():
                 return
             try:
-                self._known, self._no_notes = self._looking.result(), ""
+                self._known, stable = self._looking.result()
+                self._no_notes = ""
             except Exception as error:  # noqa: BLE001  # it is said, and no look ends a consumer
+                stable = {}
                 self._no_notes = f"what may be stepped over is not known: {error}"
             self._looking = None
-        places = {
+            for place, each in self._stuck.items():
+                if each.silent and place in self._asked:
+                    self._judge(each, stable.get(place))
+        notes = {
             Place(*place, each.at): each.assigned.offsets.topic_id
             for place, each in self._stuck.items()
-            if each.is_said
+            if each.is_said and not each.is_held
         }
-        if places and now - self._looked >= _LOOK_SECONDS:
+        self._asked = {place for place, each in self._stuck.items() if each.silent}
+        if (notes or self._asked) and now - self._looked >= _LOOK_SECONDS:
             self._looked = now
-            self._looking = self._threads.submit(self._noted, places)
+            self._looking = self._threads.submit(self._look_up, notes, self._asked)
+
+    def _look_up(self, notes: Mapping[Place, str | None], silent: Collection[Partition]) -> _Found:
+        """Ask Kafka; a thread of its own does."""
+        stable = self._stable(silent) if silent else {}
+        return self._noted(notes) if notes else {}, stable
 
     def _step_over(self, place: Partition, note: SkipNote) -> None:
         found = self._assigned[place]
@@ -242,3 +279,17 @@ class Watch:
     def _end(self, place: Partition) -> None:
         del self._stuck[place]
         self._standing.pop(place, None)
+
+
+def _text(place: Partition, stuck: _Stuck) -> str:
+    if stuck.is_held:
+        return held_back(place, stuck.at, stuck.end, seconds=stuck.silent)
+    topic, partition = place
+    return f"{topic}/{partition} does not go on at offset {stuck.at}: {stuck.why}"
+
+
+def _few(said: list[str], more: str) -> list[str]:
+    """Return the first of many texts, and how many there are besides."""
+    if len(said) <= _MOST_NAMED:
+        return said
+    return [*said[:_MOST_NAMED], f"{len(said) - _MOST_NAMED} {more}"]

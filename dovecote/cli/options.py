@@ -1,12 +1,13 @@
 """The options that several commands have, each with one wording."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
+from dovecote.process.durations import duration
 from dovecote.process.logs import LogFormat, LogLevel
 
 HERE = "http://127.0.0.1:8080"
@@ -33,6 +34,23 @@ def time_of(given: str) -> datetime:
         msg = f"{given!r} is not a time; write 2026-02-01, or {EXAMPLE}"
         raise typer.BadParameter(msg) from None
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+def duration_of(given: str | timedelta) -> timedelta:
+    """
+    Return the duration that the value of an option names.
+
+    Raises:
+        BadParameter: it is none.
+    """
+    try:
+        found = duration(given)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if not isinstance(found, timedelta) or found <= timedelta(0):
+        msg = "must be longer than 0"
+        raise typer.BadParameter(msg)
+    return found
 
 
 _config = typer.Option(

@@ -60,6 +60,12 @@ class Metrics:
             ["subscription"],
             registry=self.registry,
         )
+        self._held_back = Gauge(
+            "dovecote_push_held_back_partitions",
+            "Partitions whose next records wait for the end of a producer's transaction.",
+            ["subscription"],
+            registry=self.registry,
+        )
         self._lag = Gauge(
             "dovecote_push_lag_rows",
             "Records that are not delivered yet, in the partitions of this process.",
@@ -80,6 +86,7 @@ class Metrics:
             self._expired,
             self._lag,
             self._stuck,
+            self._held_back,
         ):
             gauge.remove(subscription)
 
@@ -101,6 +108,7 @@ class SubscriptionMetrics:
         self.pace = metrics._pace.labels(subscription)  # noqa: SLF001  # its own
         self.expired = metrics._expired.labels(subscription)  # noqa: SLF001  # its own
         self.stuck = metrics._stuck.labels(subscription)  # noqa: SLF001  # its own
+        self.held_back = metrics._held_back.labels(subscription)  # noqa: SLF001  # its own
         self.lag = metrics._lag.labels(subscription)  # noqa: SLF001  # its own
 
     def attempted(self, outcome: str, seconds: float) -> None:

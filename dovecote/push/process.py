@@ -18,6 +18,7 @@ from dovecote.push.api.own_token import default_file, made
 from dovecote.push.api.web import metrics, page
 from dovecote.push.delivery.engine import Engine, HeldIn, Surroundings
 from dovecote.push.rules.access.scope import Scope, everything
+from dovecote.push.rules.access.shares import room_for
 from dovecote.push.rules.sending.addresses import networks
 from dovecote.push.rules.sending.ports import Book, Delivers
 from dovecote.push.settings import ApiSettings, PushSettings
@@ -32,7 +33,8 @@ from dovecote.push.store.tables import Tables
 _log = logging.getLogger("dovecote.push")
 
 # More connections than requests: probes are answered while that many requests are under way.
-_BOUNDS = Bounds(connections=232, requests=200)
+_OF_PROBES = 32
+"""Connections beyond those of requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ def running(
                 http.host,
                 http.port,
                 hosts=http.hosts,
-                bounds=_BOUNDS,
+                bounds=_bounds(len(scopes)),
                 health=feed.health,
                 # They name all subscriptions, also those that some token may not see.
                 numbers=registry if all(scope.sees_all for _, scope in scopes) else None,
@@ -129,6 +131,11 @@ def running(
         feed.start()
         stack.callback(feed.stop)
         yield Running(Listening(http.host, port), feed)
+
+
+def _bounds(tokens: int) -> Bounds:
+    requests = room_for(tokens).requests
+    return Bounds(connections=requests + _OF_PROBES, requests=requests)
 
 
 def _own(api: ApiSettings, environ: Mapping[str, str]) -> list[tuple[str, Scope]]:

@@ -13,6 +13,7 @@ from outbox.postgres.ours import cursor
 from outbox.schema import holds, restored, slots
 from outbox.schema.belongings import PATIENCE, showing
 from outbox.schema.migrations import own_functions_only
+from outbox.schema.open_transactions import WITHIN, Say
 
 # Identifies this database: a dump restored elsewhere brings places that belong to its origin.
 _HERE = sql.SQL(
@@ -88,16 +89,24 @@ def prefix(conn: Connection[Any], schema: str) -> str:
 
 
 def use_wal(
-    dsn: str, schema: str, *, accept_gap: bool = False, shard: int | None = None
+    dsn: str,
+    schema: str,
+    *,
+    accept_gap: bool = False,
+    shard: int | None = None,
+    within: float = WITHIN,
+    say: Say = lambda _: None,
 ) -> list[str]:
     """
     Switch writers to the write-ahead log, and return the names of the slots that hold it.
 
     The capture remembers which rows the table holds by then: relays publish those first. With
     `accept_gap` all slots are made anew, or only that of `shard`. Events that the old slots had
-    not sent are given up.
+    not sent are given up. A new slot waits up to `within` seconds for open transactions; `say` is
+    told which they are.
 
     Raises:
+        NotFree: they are still open; the capture was not changed.
         DovecoteError: the server or a role cannot do it; the message says what is missing.
     """
     with _in_turn(dsn, schema) as conn:
@@ -108,11 +117,10 @@ def use_wal(
         if shard is not None:
             _require_slot_of(conn, schema, shard=shard, shards=shards)
         # Check first: this raises before anything has changed.
-        _let_relays_read(conn, schema)
+        relays = _relays_that_can_read(conn, schema)
         # A relay that is leaving the log stays in it; once it has left, the log begins anew.
         _change(conn, schema, "wal", since="leaving")
         found = installed(conn, schema)
-        _publish(conn, schema, found.publication)
         names = slots.slot_names(found.slot, shards)
         exist = slots.existing(conn, found.slot)
         missing = sorted(set(names) - set(exist))
@@ -122,18 +130,18 @@ def use_wal(
                 "not published yet; --accept-gap makes a new one and goes on without them"
             )
             raise DovecoteError(msg)
-        if found.state == "table" or accept_gap:
-            if shard is not None:
-                slots.drop_all(conn, [names[shard]])
-                begins_at, before = slots.make(dsn, conn, [names[shard]])
-                _remember_anew(conn, schema, [names[shard]], begins_at=begins_at, before=before)
-            else:
-                slots.drop_all(conn, exist)
-                begins_at, before = slots.make(dsn, conn, names)
-                with conn.transaction():
-                    _remember(conn, schema, begins_at, before=None if accept_gap else before)
-                    if accept_gap:
-                        _remember_anew(conn, schema, names, begins_at=begins_at, before=before)
+        made = names if shard is None else [names[shard]]
+        begun = None
+        with _published(conn, schema, found.publication):
+            if found.state == "table" or accept_gap:
+                replaced = exist if shard is None else made
+                begun = slots.make(dsn, conn, made, replaced=replaced, within=within, say=say)
+            with conn.transaction():
+                _let_read(conn, schema, relays)
+                if begun is not None and shard is None:
+                    _remember(conn, schema, begun[0], before=None if accept_gap else begun[1])
+                if begun is not None and accept_gap:
+                    _remember_anew(conn, schema, made, begins_at=begun[0], before=begun[1])
         # The state comes first: a relay of the table publishes nothing that was written after it.
         _set_mode(conn, schema, wal=True)
     return names
@@ -168,7 +176,7 @@ def let_relays_read(conn: Connection, schema: str) -> None:
     """
     with conn.transaction(), own_functions_only(conn):
         if installed(conn, schema).state != "table":
-            _let_relays_read(conn, schema)
+            _let_read(conn, schema, _relays_that_can_read(conn, schema))
 
 
 @contextmanager
@@ -222,8 +230,8 @@ def _change(conn: Connection, schema: str, state: State, *, since: State) -> Non
     cursor(conn).execute(sql.SQL(query).format(_reading(schema)), [state, since])
 
 
-def _let_relays_read(conn: Connection, schema: str) -> None:
-    """Grant every role that relays what it needs to read the log; raise if one cannot."""
+def _relays_that_can_read(conn: Connection, schema: str) -> list[str]:
+    """Return the roles that relay; raise if one cannot read the log."""
     # The name depends on the age of the schema: `claims` in an older one, `parked` in a newer one.
     tables = [sql.Identifier(schema, name).as_string() for name in ("claims", "parked")]
     rows = (
@@ -248,7 +256,12 @@ def _let_relays_read(conn: Connection, schema: str) -> None:
                 f"{slots.lacks_replication(role)}; the capture was not changed"
             )
             raise DovecoteError(msg)
-    for role, _ in rows:
+    return [role for role, _ in rows]
+
+
+def _let_read(conn: Connection, schema: str, roles: Sequence[str]) -> None:
+    """Grant roles what they need to read the log."""
+    for role in roles:
         grants = sql.SQL("GRANT SELECT ON {} TO {role}; GRANT EXECUTE ON FUNCTION {} TO {role}")
         capture, leave = (sql.Identifier(schema, name) for name in ("capture", "leave_log"))
         cursor(conn).execute(grants.format(capture, leave, role=sql.Identifier(role)))
@@ -319,15 +332,25 @@ def _require_logical(conn: Connection) -> None:
         raise DovecoteError(msg)
 
 
-def _publish(conn: Connection, schema: str, publication: str) -> None:
-    """Publish inserts into the table: while modes change, events arrive both ways."""
+@contextmanager
+def _published(conn: Connection, schema: str, publication: str) -> Iterator[None]:
+    """
+    Publish inserts into the table: while modes change, events arrive both ways.
+
+    A slot sees no publication that is younger. If no slot is made, what was made here goes.
+    """
     exists = cursor(conn).execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [publication])
-    if not exists.fetchone():
+    is_new, name = exists.fetchone() is None, sql.Identifier(publication)
+    if is_new:
         query = "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert',"
         query += " publish_via_partition_root = true)"
-        cursor(conn).execute(
-            sql.SQL(query).format(sql.Identifier(publication), sql.Identifier(schema, "events"))
-        )
+        cursor(conn).execute(sql.SQL(query).format(name, sql.Identifier(schema, "events")))
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            cursor(conn).execute(sql.SQL("DROP PUBLICATION {}").format(name))
+        raise
 
 
 def _remember(conn: Connection, schema: str, begins_at: str, *, before: str | None) -> None:

@@ -8,9 +8,15 @@ from psycopg.rows import TupleRow
 
 from outbox.errors import DovecoteError, first_line
 from outbox.postgres.session import conninfo, with_secrets
+from outbox.schema import open_transactions
+from outbox.schema.open_transactions import WITHIN, Replication, Say
 
+_REPLICATING = {"replication": "database"}
 # Number of attempts to drop a slot, a tenth of a second apart.
 _TRIES = 50
+
+# How long the server may take to answer anything but the making of a slot, in seconds.
+_ANSWER = 30.0
 
 # Server versions, as libpq numbers them.
 _OPTIONS_IN_PARENTHESES, _FAILOVER = 150_000, 170_000
@@ -67,13 +73,26 @@ def existing(conn: Connection[Any], base: str) -> list[str]:
     return [row[0] for row in rows]
 
 
-def make(dsn: str, conn: Connection[Any], names: Sequence[str]) -> tuple[str, str]:
+def make(
+    dsn: str,
+    conn: Connection[Any],
+    names: Sequence[str],
+    *,
+    replaced: Sequence[str] = (),
+    within: float = WITHIN,
+    say: Say = lambda _: None,
+) -> tuple[str, str]:
     """
     Make slots that all begin at one place; return it, and what had been committed by then.
 
     `conn` holds the lock on slots and makes the lasting ones, as copies of a temporary slot that
-    ends with its session. So a command that is cut off leaves nothing when its session ends.
+    ends with its session. So a command that is cut off leaves nothing when its session ends. The
+    slots in `replaced` are dropped only once there is a new one.
+
+    Raises:
+        NotFree: transactions are still open after `within` seconds; nothing was changed.
     """
+    _require_unused(conn, replaced)
     first = names[0]
     source = f"{first}_by_{conn.info.backend_pid}"
     options = "(SNAPSHOT 'export')"
@@ -82,16 +101,16 @@ def make(dsn: str, conn: Connection[Any], names: Sequence[str]) -> tuple[str, st
     query = f'CREATE_REPLICATION_SLOT "{source}" TEMPORARY LOGICAL pgoutput {options}'
     try:
         # The snapshot lasts as long as this session does nothing else.
-        with _replicating(dsn) as replication:
-            row = replication.execute(query.encode()).fetchone()
-            if row is None:
-                msg = f"{query}: no answer"
-                raise DovecoteError(msg)
-            snapshot = _imported(conn, row[2])
+        with with_secrets(dsn, _making) as replication:
+            begins_at, exported = open_transactions.make(
+                conn, replication, query, within=within, say=say
+            )
+            snapshot = _imported(conn, exported)
+            drop_all(conn, replaced)
             copy(dsn, conn, source, names)
     except (errors.InsufficientPrivilege, errors.OperationalError) as error:
         raise _cannot_make(conn, first, error) from error
-    return str(row[1]), snapshot
+    return begins_at, snapshot
 
 
 def copy(dsn: str, conn: Connection[Any], source: str, names: Sequence[str]) -> None:
@@ -112,9 +131,13 @@ def copy(dsn: str, conn: Connection[Any], source: str, names: Sequence[str]) -> 
         raise _cannot_make(conn, name, error) from error
 
 
+def _making(dsn: str) -> Replication:
+    return Replication.own(conninfo(dsn, ours=_REPLICATING), patience=_ANSWER)
+
+
 def _replicating(dsn: str) -> Connection[TupleRow]:
     def made(text: str) -> Connection[TupleRow]:
-        return connect(conninfo(text, ours={"replication": "database"}), autocommit=True)
+        return connect(conninfo(text, ours=_REPLICATING), autocommit=True)
 
     return with_secrets(dsn, made)
 
@@ -148,6 +171,13 @@ def drop_all(conn: Connection[Any], names: Sequence[str]) -> None:
 
     A relay can still take one while the others are dropped, for some milliseconds.
     """
+    for name in _require_unused(conn, names):
+        drop(conn, name)
+
+
+def _require_unused(conn: Connection[Any], names: Sequence[str]) -> list[str]:
+    """Return the slots that exist; raise if one is still in use after some seconds."""
+    used: list[str] = []
     for _ in range(_TRIES):
         rows = conn.execute(
             "SELECT slot_name::text, active FROM pg_replication_slots WHERE slot_name = ANY (%s)"
@@ -156,9 +186,7 @@ def drop_all(conn: Connection[Any], names: Sequence[str]) -> None:
         ).fetchall()
         used = [name for name, is_active in rows if is_active]
         if not used:
-            for name, _ in rows:
-                drop(conn, name)
-            return
+            return [name for name, _ in rows]
         conn.execute("SELECT pg_sleep(0.1)")
     msg = (
         f"replication slot {', '.join(used)} is in use; stop the relays of this outbox first; "

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Any, Self
 
 from confluent_kafka import (
@@ -111,13 +112,16 @@ class ProgressTopic:
 
         Raises:
             Outage: the broker does not answer.
-            Refused: the topic would mix or forget progress.
+            Refused: the topic would mix or forget progress, or we may not see it.
         """
         try:
-            return self._is_sound(self._admin())
+            if self._is_sound(self._admin()):
+                return True
+            self._require_sight()
         except KafkaException as error:
             msg = f"Kafka: {error.args[0].str()}"
             raise Outage(msg) from error
+        return False
 
     def _is_sound(self, admin: AdminClient) -> bool:
         """Return whether the topic exists; refuse it if it is not as it must be."""
@@ -134,8 +138,24 @@ class ProgressTopic:
 
         Raises:
             Outage: the broker does not answer.
+            Refused: we may not see it.
         """
-        return self.name in self._topics(self._admin())
+        if self.name in self._topics(self._admin()):
+            return True
+        self._require_sight()
+        return False
+
+    def _require_sight(self) -> None:
+        """
+        Check that a topic that is not listed is not hidden from us.
+
+        Only a question by name shows that. A consumer asks it, which creates no topic.
+        """
+        with closing(self._consumer()) as consumer:
+            found = consumer.list_topics(self.name, timeout=self._timeout).topics[self.name]
+        if found.error is not None and found.error.code() in FORBIDDEN:
+            msg = "not allowed to read progress: "
+            raise Refused(msg + told(found.error, right("Read", "topic", self.name)))
 
     def _admin(self) -> AdminClient:
         self._said.clear()

@@ -32,6 +32,7 @@ from relay.postgres.capture.wal import Timing
 from relay.postgres.claims import Claim, Term
 from relay.postgres.connect import connect, explained
 from relay.postgres.lease import Lease, role_of, try_lock
+from relay.postgres.parked import ParkedStore
 from relay.postgres.shard_count import settle
 from relay.postgres.timeline import shared
 from relay.relay import Relay
@@ -270,6 +271,8 @@ class _Reconciler(Relay):
     def __init__(self, settings: RelaySettings, shard: Shard, accepted: Accepted) -> None:
         self._missing: dict[str, set[bytes]] = {}
         self._published: dict[str, Collection[bytes]] = {}
+        self._requeued: Collection[str] = ()
+        """The ids of parked events that Kafka has: they were requeued after the snapshot."""
         self._reached = threading.Event()
         super().__init__(
             settings,
@@ -329,7 +332,7 @@ class _Reconciler(Relay):
         self._account = self._account or found
         self._missing = {topic: set(ids) for topic, ids in self._in_doubt(found).items()}
         self._published = dict(found.published)
-        self._remove_requeued(lease.conn, found.requeued)
+        self._requeued = [str(UUID(bytes=id_)) for id_ in found.requeued]
         start = view.start(held)
         place = capture.resume(start)
         # The old cluster stays the outbox's own until all is done: a second run would otherwise
@@ -376,13 +379,8 @@ class _Reconciler(Relay):
             for topic in found.published.keys() | found.unpublished.keys()
         }
 
-    def _remove_requeued(self, conn: psycopg.Connection, ids: Collection[bytes]) -> None:
-        """Delete parked events that Kafka has: they were requeued after the snapshot."""
-        parked = sql.Identifier(self._settings.schema_name, "parked")
-        conn.execute(
-            sql.SQL("DELETE FROM {} WHERE name = %s AND id = ANY (%s::uuid[])").format(parked),
-            [self._settings.name, [str(UUID(bytes=id_)) for id_ in ids]],
-        )
+    def _open_store(self, lease: Lease, elsewhere: Collection[str] = ()) -> ParkedStore:
+        return super()._open_store(lease, elsewhere or self._requeued)
 
     def _finish(self, lease: Lease) -> None:
         """Let relays go on, if nobody has done anything since."""
@@ -407,8 +405,15 @@ class _Reconciler(Relay):
         if held is None or held.nonce is None:
             msg = f"somebody else has taken over {name!r} meanwhile; run `{RECONCILE}` once more"
             raise Refused(msg)
+        cluster, store = topic.cluster(), self._open_store(lease)
+        if held.cluster in (None, cluster):
+            # A relay may go on as soon as its nonce is there.
+            store.remove(self._requeued)
         publisher.publish([], replace(progress, nonce=held.nonce, newest=None))
-        claim.move(held, topic.cluster())
+        with lease.conn.transaction():
+            # The old cluster may lack these events, and until now the move can be given up.
+            store.remove(self._requeued)
+            claim.move(held, cluster)
 
     # Methods for the capture.
 

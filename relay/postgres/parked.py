@@ -5,7 +5,7 @@ Each statement commits by itself. A relay that has lost the role has lost the se
 no longer park anything.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
@@ -132,14 +132,24 @@ class ParkedStore:
     """The parked events of one outbox name."""
 
     def __init__(
-        self, conn: psycopg.Connection[Any], schema: str, name: str, *, largest: int = ANY_SIZE
+        self,
+        conn: psycopg.Connection[Any],
+        schema: str,
+        name: str,
+        *,
+        largest: int = ANY_SIZE,
+        elsewhere: Collection[str] = (),
     ) -> None:
-        """Use the session that has the role; read no value larger than `largest`."""
+        """
+        Use the session that has the role; read no value larger than `largest`.
+
+        Kafka has the events whose ids are in `elsewhere`: they are set aside and hold no key.
+        """
         self._conn, self._schema, self._name = conn, schema, name
         self._parked = sql.Identifier(schema, "parked")
         self._commands = sql.Identifier(schema, "parked_commands")
         self._events = sql.Identifier(schema, "events")
-        self._largest = largest
+        self._largest, self._elsewhere = largest, list(elsewhere)
         # A role that lacks a right which it will need some day shall fail now.
         self._execute(
             "WITH gone AS (DELETE FROM {parked} WHERE false),"
@@ -209,6 +219,8 @@ class ParkedStore:
             aside=ASIDE,
             **parameters,
         )
+        if self._elsewhere:
+            self._set_aside(self._elsewhere)
         ((highest,),) = self._execute(
             "SELECT coalesce(max(number), 0) FROM {parked} WHERE name = %(name)s"
             " AND number < %(aside)s",
@@ -242,6 +254,26 @@ class ParkedStore:
             },
             {topic: (Reason(code, why), age) for topic, code, why, age in waited},
             highest,
+        )
+
+    def _set_aside(self, ids: Sequence[str]) -> None:
+        """Set events aside that no later event waits for; another beginning takes that back."""
+        self._execute(
+            "UPDATE {parked} AS p SET number = top.number + own.nr"
+            " FROM (SELECT greatest(max(number), %(aside)s) AS number FROM {parked}"
+            " WHERE name = %(name)s) AS top,"
+            " (SELECT number, row_number() OVER (ORDER BY number) AS nr FROM {parked}"
+            " WHERE name = %(name)s AND number < %(aside)s AND id = ANY (%(ids)s::uuid[])) AS own"
+            " WHERE p.name = %(name)s AND p.number = own.number",
+            aside=ASIDE,
+            ids=ids,
+        )
+
+    def remove(self, ids: Collection[str]) -> None:
+        """Delete parked events that Kafka has, whoever published them."""
+        self._execute(
+            "DELETE FROM {parked} WHERE name = %(name)s AND id = ANY (%(ids)s::uuid[])",
+            ids=list(ids),
         )
 
     def lanes(self) -> Iterator[Lane]:

@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -72,6 +73,13 @@ class Metrics:
             "topic",
             "partition",
         )
+        self._held_back = self._gauge(
+            "held_back",
+            "1 for a partition whose next records wait for the end of a producer's transaction.",
+            "topic",
+            "partition",
+        )
+        self._held_places: AbstractSet[tuple[str, int]] = frozenset()
         self._lag_seconds = self._gauge(
             "lag_seconds", "Age of the newest record read; 0 where no more were waiting."
         )
@@ -128,6 +136,14 @@ class Metrics:
         """Record how many records wait in each partition."""
         for (topic, partition), rows in lags.items():
             self._lag.labels(self._query, topic, str(partition)).set(rows)
+
+    def held_back(self, found: AbstractSet[tuple[str, int]]) -> None:
+        """Record which partitions an open transaction holds back."""
+        before, self._held_places = self._held_places, found
+        for topic, partition in found - before:
+            self._held_back.labels(self._query, topic, str(partition)).set(1)
+        for topic, partition in before - found:
+            self._held_back.remove(self._query, topic, str(partition))
 
     def progressed(self) -> None:
         self._progress_time.labels(self._query).set_to_current_time()

@@ -18,8 +18,10 @@ from dovecote.process.http.state import serve
 from dovecote.process.settings import Duration, HttpSettings
 from spark_jobs.query.metrics import Metrics
 from spark_jobs.query.progress import BatchLine, Summary, ends, lags
-from spark_jobs.query.settings import SparkSettings
+from spark_jobs.query.settings import SourceSettings, SparkSettings
 from spark_jobs.sink.group import GroupOffsets
+from spark_jobs.source.cluster import Cluster
+from spark_jobs.source.held_back import Held, HeldBack
 
 _log = logging.getLogger("dovecote.spark")
 
@@ -34,7 +36,18 @@ class Watched(Protocol):
     @property
     def http(self) -> HttpSettings: ...
     @property
+    def source(self) -> SourceSettings: ...
+    @property
     def stall_after(self) -> Duration: ...
+
+
+class Reading(Protocol):
+    """The settings that say what is read."""
+
+    @property
+    def kafka(self) -> dict[str, str]: ...
+    @property
+    def source(self) -> SourceSettings: ...
 
 
 class Watch:
@@ -68,25 +81,35 @@ class Watch:
                 keys=sum(keys), opened=sum(opened), size=sum(sizes), largest=max(sizes)
             )
 
+    def held(self, found: Held) -> None:
+        """Note what open transactions hold back."""
+        self.metrics.held_back(found.partitions)
+        self.health.held(found.text)
+
     def close(self) -> None:
         self.health.stopped()
         self._group.close()
 
 
 @contextmanager
-def watching(settings: Watched, *, reads: Mapping[str, str] | None = None) -> Iterator[Watch]:
+def watching(settings: Watched, *, reads: Reading | None = None) -> Iterator[Watch]:
     """
     Yield a watch for the job's batches, and serve its metrics meanwhile.
 
-    `reads` is how to reach the cluster that is read, if it is another one.
+    `reads` says what is read, if the job's own settings do not.
 
     Raises:
         BadSettings: `http.port` cannot be listened on.
     """
-    watch = Watch(settings, settings.kafka if reads is None else reads)
+    read = settings if reads is None else reads
+    watch = Watch(settings, read.kafka)
     http = settings.http
     with ExitStack() as stack:
         stack.callback(watch.close)
+        after = settings.stall_after.total_seconds()
+        topics = tuple(read.source.topics)
+        held = HeldBack(Cluster(read.kafka), topics, after=after, found=watch.held)
+        stack.enter_context(held.at_work())
         if http.port is not None:
             port = stack.enter_context(
                 serve(http.host, http.port, watch.health, watch.metrics.registry, hosts=http.hosts)
@@ -113,6 +136,7 @@ class Health:
     _progressed: float = field(default_factory=time.monotonic)
     _unmoved: Unmoved = field(init=False, repr=False)
     _standing: str = ""
+    _held: str = ""
     _next: str = ""
 
     def __post_init__(self) -> None:
@@ -137,6 +161,11 @@ class Health:
             self._standing = summed(found)
             self._next = f"; the next one reads from {summed(first)} on" if first else ""
 
+    def held(self, text: str) -> None:
+        """Record what open transactions hold back; empty: nothing."""
+        with self._lock:
+            self._held = text
+
     def progressed(self) -> None:
         """Record that a batch is done, or that there was none to do."""
         with self._lock:
@@ -150,7 +179,8 @@ class Health:
         """Return whether batches get done, or would be if there were any."""
         with self._lock:
             role, idle = self._role, time.monotonic() - self._progressed
-            from_here, unmoved = self._next, self._standing
+            from_here = self._next
+            but = "; ".join(each for each in (self._held, self._standing) if each)
         if role == "stopped":
             return HealthReport(ok=False, role=role, reason="stopped")
         if idle > self.stall_after:
@@ -158,7 +188,7 @@ class Health:
             return HealthReport(ok=False, role=role, reason=reason)
         if role == "starting":
             return HealthReport(ok=False, role=role, reason="no batch was finished yet")
-        reason = f"progressing, but {unmoved}" if unmoved else "progressing"
+        reason = f"progressing, but {but}" if but else "progressing"
         return HealthReport(ok=True, role=role, reason=reason)
 
 

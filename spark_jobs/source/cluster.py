@@ -58,6 +58,15 @@ class Cluster:
         asked = _Asked(tuple(topics), known)
         return self._offsets(asked, _OffsetSpecs.latest(), IsolationLevel.READ_COMMITTED)
 
+    def written(self, topics: Iterable[str], *, known: Collection[str] | None = None) -> Offsets:
+        """
+        Return the ends of the logs, in the way of `latest`.
+
+        A transaction that is open lies between what `latest` returns and these.
+        """
+        asked = _Asked(tuple(topics), known)
+        return self._offsets(asked, _OffsetSpecs.latest(), IsolationLevel.READ_UNCOMMITTED)
+
     def earliest(self, topics: Iterable[str], *, known: Collection[str] | None = None) -> Offsets:
         """Return the earliest offsets of all partitions of `topics`, in the way of `latest`."""
         asked = _Asked(tuple(topics), known)

@@ -61,7 +61,7 @@ def run(
     )
     with (
         source.sized(source.config(reads)) as (read, sizes),
-        watching(settings, reads=reads.kafka) as watch,
+        watching(settings, reads=reads) as watch,
         closing(rest),
     ):
         packed = source.packets(spark, read, began, pack(config))

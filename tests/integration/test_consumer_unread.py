@@ -7,7 +7,6 @@ from pathlib import Path
 from subprocess import run as call
 
 import pytest
-from confluent_kafka import Producer
 
 from dedup import Dead
 from dedup.kafka.dead_topic import DeadTopic
@@ -16,7 +15,14 @@ from dedup.rules.unread import SkipNote
 from dedup.unread.notes import keep
 from dovecote.devstack.stack import Stack
 from outbox.errors import DovecoteError
-from tests.support.consuming import Consuming, committed, consuming, event, produce
+from tests.support.consuming import (
+    Consuming,
+    committed,
+    consuming,
+    event,
+    open_transaction,
+    produce,
+)
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.unreadable import LIMITS, damage, produce_bomb
 from tests.support.waiting import patient, until
@@ -96,25 +102,25 @@ def test_a_partition_that_does_not_go_on_is_said_once_with_its_reason(
     stack: Servers, topic: MakeTopic
 ) -> None:
     broken, open_, kafka = topic(), topic(), stack.kafka.bootstrap
-    writer = Producer({"bootstrap.servers": kafka, "transactional.id": open_})
-    writer.init_transactions()
     for name in (broken, open_):
         produce(kafka, event(name, "k", 0))
     with consuming(kafka, broken, topics=[broken, open_], kafka=LIMITS, stall_after="2s") as run:
         run.has_handled(2)
         until(lambda: not run.consumer.health.lacking, within=20, what="no trouble")
         produce_bomb(kafka, broken)
-        writer.begin_transaction()
-        writer.produce(open_, b"1", b"k")
-        writer.flush(patient(20))
-        for name, why in ((broken, "Decompression"), (open_, "nothing has come for")):
-            said = f"{name}/0 does not go on at offset 1: {why}"
-            until(lambda said=said: said in reason(run), within=30, what=said)  # type: ignore[misc]  # bound at once
-        waited = time.monotonic() + 4
-        until(lambda: time.monotonic() > waited, within=20, what="that both have stood for long")
-        assert "has stood" not in reason(run)
-        writer.abort_transaction()
+        with open_transaction(kafka, open_):
+            for said in (
+                f"{broken}/0 does not go on at offset 1: Decompression",
+                f"{open_}/0 is held back at offset 1: a transaction of a producer",
+            ):
+                until(lambda said=said: said in reason(run), within=30, what=said)  # type: ignore[misc]  # bound at once
+            waited = time.monotonic() + 4
+            until(lambda: time.monotonic() > waited, within=20, what="that both stand for long")
+            assert "has stood" not in reason(run)
+            assert run.count("stuck", topic=broken) == run.count("held_back", topic=open_) == 1
+            assert run.count("stuck", topic=open_) == run.count("held_back", topic=broken) == 0
         until(lambda: f"{open_}/0" not in reason(run), within=20, what="it goes on")
+        assert run.count("held_back", topic=open_) == 0
 
 
 def reason(run: Consuming) -> str:

@@ -11,12 +11,15 @@ from dovecote.cli.spark.skip import skip
 from dovecote.devstack.stack import Stack
 from spark_jobs.errors import KafkaUnavailable
 from spark_jobs.source import fetching
+from spark_jobs.source.cluster import Cluster
 from spark_jobs.source.config import SourceConfig
 from spark_jobs.source.fetching import fetch
+from spark_jobs.source.held_back import Held, HeldBack
 from spark_jobs.source.offsets import Range
-from tests.support.consuming import event, produce
-from tests.support.fix_stack import MakeTopic
+from tests.support.consuming import event, open_transaction, produce
+from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.unreadable import LIMITS, damage, produce_bomb
+from tests.support.waiting import until
 
 SETTINGS = """
 [kafka]
@@ -61,6 +64,23 @@ def _read(kafka: str, topic: str, *skipped: str, first: int = 0) -> list[int | N
     )
     (found,) = fetch([Range(topic, 0, first, 9)], config)
     return [each.offset() for each in found.messages]
+
+
+def test_a_transaction_that_is_open_is_seen_until_it_ends(
+    stack: Servers, topic: MakeTopic
+) -> None:
+    name, other, kafka = topic(), topic(), stack.kafka.bootstrap
+    for each in (name, other):
+        produce(kafka, event(each, "k", 0))
+    said = [Held()]
+    cluster = Cluster({"bootstrap.servers": kafka})
+    held = HeldBack(cluster, [f"{name}*", other], after=0.5, found=said.append)
+    with held.at_work():
+        with open_transaction(kafka, name):
+            until(lambda: said[-1].text, within=20, what="it is seen")
+            assert said[-1].partitions == {(name, 0)}
+            assert f"{name}/0 is held back at offset 1: a transaction" in said[-1].text
+        until(lambda: not said[-1].text, within=20, what="its end is seen")
 
 
 @pytest.mark.parametrize("way", ["checksum", "bomb"])

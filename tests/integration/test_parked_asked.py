@@ -7,8 +7,10 @@ import pytest
 
 from relay.postgres.desk import EVERYTHING, Desk, Which
 from relay.postgres.parked import ASIDE, ParkedStore
+from relay.rules.held import Lane, lane_of
 from relay.rules.parking import EventToPark, Reason
 from relay.rules.places.lsn import log_number
+from relay.rules.places.progress import LogPosition
 from tests.support.relaying import (
     installed,
 )
@@ -103,6 +105,33 @@ def test_what_is_set_aside_stays_where_it_is_however_often_a_relay_begins(databa
         ]
 
 
+def test_what_the_log_does_not_bring_again_holds_its_key(database: str) -> None:
+    with psycopg.connect(installed(database), autocommit=True) as conn:
+        store = ParkedStore(conn, "outbox", "shop")
+        begins = [0x1_0000_0000, 0x2_0000_0000, 0x3_0000_0000]
+        places = [*(log_number(lsn, 1) for lsn in begins), 7]
+        keys = [b"before", b"at", b"after", b"of the table"]
+        ids = [str(uuid.uuid4()) for _ in places]
+        for number, (id_, place, key) in enumerate(zip(ids, places, keys, strict=True), 1):
+            store.park([unpublishable(id_, place, key=key)], number)
+        # The transaction whose commit begins at the place is read again.
+        known = store.load(0, LogPosition(begins[1]))
+        assert [identity for identity, _ in known.marks] == [places[1], places[2], places[3]]
+        assert (held(store), known.highest) == (lanes(b"before"), 1)
+        # Another one begins where more is gone: those hold their keys again, after the first.
+        known = store.load(0, LogPosition(begins[2]), above=10)
+        assert [identity for identity, _ in known.marks] == [places[2], places[3]]
+        assert (held(store), known.highest) == (lanes(b"before", b"at"), 11)
+
+
+def held(store: ParkedStore) -> set[Lane]:
+    return set(store.lanes())
+
+
+def lanes(*keys: bytes) -> set[Lane]:
+    return {lane_of(("orders", key)) for key in keys}
+
+
 def test_what_is_asked_of_others_is_done_while_an_event_is_set_aside(database: str) -> None:
     with psycopg.connect(installed(database), autocommit=True) as conn:
         store, desk = ParkedStore(conn, "outbox", "shop"), Desk(conn, "outbox", "shop")
@@ -126,8 +155,13 @@ def test_what_is_asked_of_others_is_done_while_an_event_is_set_aside(database: s
 
 
 def unpublishable(
-    id_: str, position: int = 9, *, holds: bool = True, replaces: int | None = None
+    id_: str,
+    position: int = 9,
+    *,
+    holds: bool = True,
+    replaces: int | None = None,
+    key: bytes = b"k",
 ) -> EventToPark:
     names, values = ["h", "h"], [None, b"\0"]
-    row = (position, id_, 0, "orders", b"k", None, "T", "/", None, None, names, values)
+    row = (position, id_, 0, "orders", key, None, "T", "/", None, None, names, values)
     return EventToPark(row, Reason("MSG_SIZE_TOO_LARGE", "too large"), holds, replaces)

@@ -1,11 +1,13 @@
 """A batch that cannot be read is the trouble of its subscription alone, and is stepped over."""
 
+import pytest
 import typer
 from prometheus_client import generate_latest
 from typer.testing import CliRunner
 
 from dovecote.cli.push.subscriptions import skip
-from tests.support.consuming import event, produce
+from dovecote.push.delivery import shape
+from tests.support.consuming import event, open_transaction, produce
 from tests.support.delivering import Endpoint, all_committed, first_attempts, pushing, subscribed
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.idle_push import LEAST, TOKEN, Client, idle, installed, push_settings
@@ -65,3 +67,22 @@ def test_a_batch_that_cannot_be_read_holds_one_subscription_and_is_stepped_over_
         all_committed(kafka, name)
         until(lambda: not push.snapshot(name).trouble, within=10, what="no trouble")
         assert first_attempts(endpoint) == {"k": [0, 1], "other": [0]}
+
+
+def test_a_transaction_that_is_open_is_the_trouble_of_its_subscription(
+    stack: Servers, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, kafka, usual = topic(), stack.kafka.bootstrap, shape.consumer_settings
+    monkeypatch.setattr(
+        shape, "consumer_settings", lambda *given: {**usual(*given), "stall_after": "1s"}
+    )
+    produce(kafka, event(name, "k", 0))
+    with Endpoint() as endpoint, pushing(kafka, subscribed(name, endpoint.url)) as push:
+        endpoint.has_got(1)
+        with open_transaction(kafka, name):
+            why = f"{name}/0 is held back at offset 1: a transaction of a producer"
+            until(lambda: why in push.snapshot(name).trouble, within=30, what=why)
+            metrics = generate_latest(push.engine.metrics.registry).decode()
+            assert f'dovecote_push_held_back_partitions{{subscription="{name}"}} 1.0' in metrics
+            assert f'dovecote_push_stuck_partitions{{subscription="{name}"}} 0.0' in metrics
+        until(lambda: not push.snapshot(name).trouble, within=20, what="no trouble")

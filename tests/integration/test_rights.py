@@ -1,28 +1,40 @@
 """Each part works with the rights that docs/security.md lists, and names a missing one."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import psycopg
 import pytest
+from confluent_kafka import Consumer as KafkaConsumer
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.cimpl import NewTopic
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from dedup.inbox import schema as inbox_schema
 from dedup.kafka.dead_topic import DeadTopic
 from dedup.kafka.letters import Letters
 from dedup.retries import copies
 from dedup.retries.aside import Outage
 from dedup.retries.letter import Which
 from dedup.rules.record import Record
+from dedup.rules.unread import Place
+from dedup.unread.notes import TOPIC as SKIPS
+from dedup.unread.probing import noted, skip, unread
 from dovecote.push.api.positions import Positions
 from outbox import DovecoteError, Event
 from outbox import schema as outbox_schema
 from outbox.producer.producer import Producer
+from tests.support.commands import doctor, status
 from tests.support.consuming import Consuming, consuming, event, produce
 from tests.support.delivering import Endpoint, Pushing, Reply, pushing, subscribed
 from tests.support.fix_stack import MakeTopic, new_database, new_topics
 from tests.support.guarded import Guarded, Right, guarded, listed
+from tests.support.relaying import Relays, commit, installed, published, relays
+from tests.support.relaying import event as counted
+from tests.support.unreadable import LIMITS, produce_bomb
 from tests.support.waiting import consume, patient, until
 
 
@@ -61,7 +73,12 @@ class Failing(NamedTuple):
 
 
 def failing(
-    kafka: Guarded, topic: MakeTopic, running: ExitStack, without: int | None = None
+    kafka: Guarded,
+    topic: MakeTopic,
+    running: ExitStack,
+    without: int | None = None,
+    *,
+    inbox: str = "",
 ) -> Failing:
     """Run a consumer with the rights of the page, but for the one with this number."""
     name, retry, dead = topic(1), topic(1), topic(1)
@@ -77,19 +94,33 @@ def failing(
         "dead_letter_topic": dead,
     }
     client = kafka.client(rights)
-    made = consuming(kafka.address, name, fails, kafka=client, retries=retries)
+    more: dict[str, Any] = {"inbox": {"dsn": inbox}} if inbox else {}
+    made = consuming(kafka.address, name, fails, kafka=client, retries=retries, **more)
     return Failing(running.enter_context(made), dead, missing)
 
 
+@pytest.mark.parametrize("has_inbox", [False, True], ids=["plain", "inbox"])
 def test_a_consumer_needs_its_rights_and_names_a_missing_one(
-    kafka: Guarded, topic: MakeTopic, caplog: pytest.LogCaptureFixture
+    kafka: Guarded,
+    topic: MakeTopic,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    has_inbox: bool,  # noqa: FBT001  # a parameter of pytest
 ) -> None:
     bootstrap = kafka.stack.kafka.bootstrap
     names = {"topic": "", "group": "", "retry_topic": "", "dead_letter_topic": ""}
     with ExitStack() as running:
-        whole = failing(kafka, topic, running)
+        inbox = ""
+        if has_inbox:
+            dsn = running.enter_context(new_database(kafka.stack))
+            with psycopg.connect(dsn) as conn:
+                inbox_schema.install(conn)
+            given = conninfo_to_dict(dsn)
+            monkeypatch.setenv("PGPASSWORD", str(given.pop("password")))
+            inbox = make_conninfo("", **given)
+        whole = failing(kafka, topic, running, inbox=inbox)
         lacking = [
-            failing(kafka, topic, running, without)
+            failing(kafka, topic, running, without, inbox=inbox)
             for without in range(len(listed("consumer", **names)))
         ]
         until(lambda: len(consume(bootstrap, whole.dead)) == 1, within=30, what="a dead letter")
@@ -225,6 +256,34 @@ def test_push_requeues_with_the_rights_for_it_and_a_missing_one_is_named(
     assert len(done.done) == 1
 
 
+def test_an_offset_is_skipped_with_the_rights_for_it_and_a_missing_one_is_named(
+    kafka: Guarded, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    produce_bomb(kafka.stack.kafka.bootstrap, name)
+    place, rights = Place(name, 0, 0), listed("a skip command", topic=name)
+
+    def skipped(given: Iterable[Right]) -> None:
+        skip({**kafka.client(given), **LIMITS}, "shop", place, by="ann", why="a test")
+
+    # The topic of notes is not there yet, so all of these are needed.
+    for missing, others in each_without(rights).items():
+        if missing.operation == "Write":
+            kafka.create(SKIPS)
+        with pytest.raises(DovecoteError) as refused:
+            skipped(others)
+        assert f"grant this user {missing.said}, see" in str(refused.value)
+    skipped(rights)
+    # Each part that reads needs one right more, while something cannot be read.
+    reads, notes = Right("Read", "topic", name), Right("Read", "topic", SKIPS)
+    for given in ([reads], [reads, Right("Write", "topic", SKIPS)]):
+        with pytest.raises(DovecoteError) as refused:
+            noted({**kafka.client(given), **LIMITS}, "shop", {place: None})
+        assert f"grant this user {notes.said}, see" in str(refused.value)
+    found = noted({**kafka.client([reads, notes]), **LIMITS}, "shop", {place: None})
+    assert found[place].by == "ann"
+
+
 def test_a_producer_on_one_topic_reaches_no_other(kafka: Guarded, topic: MakeTopic) -> None:
     own, other = topic(1), topic(1)
     record = Record(own, 0, 0, 1, b"k", b"{}", [("ce_id", b"e1")])
@@ -234,6 +293,26 @@ def test_a_producer_on_one_topic_reaches_no_other(kafka: Guarded, topic: MakeTop
         for name in (other, "dovecote.progress.shop", "dovecote.markers.job"):
             with pytest.raises(Outage, match="grant this user `Write` on topic"):
                 letters.send(name, forged)
+
+
+def test_a_user_of_a_part_reaches_nothing_beyond_its_rows(
+    kafka: Guarded, topic: MakeTopic
+) -> None:
+    name, retry, dead, other = (topic(1) for _ in range(4))
+    produce(kafka.stack.kafka.bootstrap, event(name, "k", 1))
+    relay = kafka.client(listed("relay", name="shop", topic=name))
+    with pytest.raises(DovecoteError, match="grant this user `Read` on topic"):
+        unread(relay, Place(name, 0, 0))
+    consumer = kafka.client(
+        listed("consumer", topic=name, group=name, retry_topic=retry, dead_letter_topic=dead)
+    )
+    record = Record(name, 0, 0, 1, b"k", b"{}", [("ce_id", b"e1")])
+    with Letters(consumer) as letters, pytest.raises(Outage, match="grant this user `Write`"):
+        letters.send(other, copies.dead(record, record.identity, now=1, error="forged"))
+    with closing(KafkaConsumer({**consumer, "group.id": other})) as foreign:
+        with pytest.raises(KafkaException) as refused:
+            foreign.commit(offsets=[TopicPartition(name, 0, 1)], asynchronous=False)
+        assert refused.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 def test_a_certificate_that_changes_while_all_runs_stops_nobody(
@@ -255,3 +334,58 @@ def test_a_certificate_that_changes_while_all_runs_stops_nobody(
     with consuming(kafka.address, name, kafka=client) as it:
         produce(bootstrap, event(name, "k", 3))
         it.has_handled(1, within=30)
+
+
+@pytest.fixture
+def of_log(kafka: Guarded, tmp_path: Path) -> Iterator[Relays]:
+    """Relays that read the log, and are given a user's properties for Kafka."""
+    with (
+        new_database(kafka.stack) as dsn,
+        relays(tmp_path, installed(dsn, "wal"), kafka.stack.kafka.bootstrap) as fleet,
+    ):
+        yield fleet
+
+
+def relay_rights(fleet: Relays, topic: str) -> tuple[list[Right], list[Right]]:
+    """Return all rights of a relay, and those without which it does not start, in an order."""
+    rights = listed("relay", name=fleet.name, topic=topic)
+    needed = [right for right, is_needed in rights.items() if is_needed and right.name != topic]
+    # Once the topic of progress is there, nobody needs to create it.
+    return [*rights], sorted(needed, key=lambda right: right.operation != "Create")
+
+
+def test_a_relay_of_the_log_and_its_commands_need_the_same_rights_and_name_a_missing_one(
+    kafka: Guarded, topic: MakeTopic, of_log: Relays
+) -> None:
+    name, other = topic(1), topic(1)
+    rights, needed = relay_rights(of_log, name)
+    for missing in needed:
+        relay = of_log.start(kafka=kafka.client(right for right in rights if right != missing))
+        assert relay.wait(within=30) == 1
+        assert f"grant this user {missing.said}" in relay.log
+    client = kafka.client(rights)
+    relay = of_log.active(kafka=client)
+    # A topic that it may not write to holds up nobody.
+    commit(of_log.dsn, counted(other, 1), counted(name, 1))
+    published(of_log, name, 1)
+    relay.until_logged(
+        f"for topic '{other}', key 'key': Broker: Topic authorization failed (grant"
+    )
+    for command in (doctor, status):
+        said = command(of_log, kafka=client)
+        assert (said.returncode, "grant this user" in said.stdout + said.stderr) == (0, False), (
+            said
+        )
+    assert relay.terminate() == 0
+
+
+@pytest.mark.parametrize("command", [doctor, status], ids=["doctor", "status"])
+def test_commands_of_the_relay_name_a_right_that_is_missing(
+    kafka: Guarded, topic: MakeTopic, of_log: Relays, command: Callable[..., Any]
+) -> None:
+    rights, _ = relay_rights(of_log, topic(1))
+    of_log.active(kafka=kafka.client(rights)).terminate()
+    read = Right("Read", "topic", f"dovecote.progress.{of_log.name}")
+    for others in ([], [right for right in rights if right != read]):
+        said = command(of_log, kafka=kafka.client(others))
+        assert f"grant this user {read.said}" in said.stdout + said.stderr, said

@@ -79,7 +79,7 @@ def consuming(
     """Run a consumer until the end of the block; its group is named like the topic."""
     running: Consuming
 
-    def sync(event: Event) -> Result | None:
+    def sync(event: Event, _tx: object = None) -> Result | None:
         running.handled.append(event)
         return handle(event)
 
@@ -146,6 +146,20 @@ def transact(bootstrap: str, *events: Event, commit: bool = True) -> None:
         producer.commit_transaction(patient(20))
     else:
         producer.abort_transaction(patient(20))
+
+
+@contextmanager
+def open_transaction(bootstrap: str, topic: str) -> Iterator[None]:
+    """Hold a transaction open that has written to a topic, and abort it at the end."""
+    writer = Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid4().hex})
+    writer.init_transactions(patient(20))
+    writer.begin_transaction()
+    writer.produce(topic, b"1", b"k")
+    writer.flush(patient(20))
+    try:
+        yield
+    finally:
+        writer.abort_transaction(patient(20))
 
 
 def committed(

@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported there, not declared
     AclBinding,
     AclOperation,
@@ -21,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
     ResourcePatternType,
     ResourceType,
 )
+from confluent_kafka.cimpl import NewTopic
 
 from dovecote.devstack import Stack
 from dovecote.devstack.places import LOOPBACK, free_port, temporary_directory
@@ -64,7 +66,7 @@ class Right(NamedTuple):
 
 _ROW = re.compile(
     r"^\| (?P<part>[^|]+) \| `(?P<operation>\w+)` \| (?P<kind>[a-z ]+) `(?P<name>[^`]+)`"
-    r"(?P<prefixed>, prefixed)? \| (?P<without>[^|]+) \|$",
+    r"(?P<prefixed>, prefixed)?(?: \([^)|]+\))? \| (?P<without>[^|]+) \|$",
     re.MULTILINE,
 )
 
@@ -113,6 +115,16 @@ class Guarded:
         if wanted := [each.binding(user) for each in rights]:
             for made in admin.create_acls(wanted).values():
                 made.result(patient(30))
+
+    def create(self, topic: str) -> None:
+        """Create a topic, if it is not there."""
+        admin = self.admin
+        for made in admin.create_topics([NewTopic(topic, 1, 1)]).values():
+            try:
+                made.result(patient(30))
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
 
     def renew(self) -> None:
         """Give the broker another certificate and key, as an operator would: without a restart."""

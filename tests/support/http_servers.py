@@ -25,14 +25,24 @@ Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 class Server:
     """Runs a script for each connection, and records what came."""
 
-    def __init__(self, script: Script | bytes, context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        script: Script | bytes,
+        context: ssl.SSLContext | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
         self._script, self._context = script, context
+        self._host, self.port = host, port
         self.connections = 0
         self.heads: list[bytes] = []
         self._writers: list[asyncio.StreamWriter] = []
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._context)
+        self._server = await asyncio.start_server(
+            self._serve, self._host, self.port, ssl=self._context
+        )
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

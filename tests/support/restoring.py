@@ -1,9 +1,9 @@
-"""A Postgres whose files are copied at any moment, and restored."""
+"""A Postgres whose files are copied and restored, and reconciliations that are cut short."""
 
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -13,6 +13,12 @@ from psycopg.conninfo import make_conninfo
 
 from dovecote.devstack.places import temporary_directory
 from dovecote.devstack.postgres.postgres import Postgres, server_user
+from dovecote.process.settings import load
+from relay.kafka.publisher import PublisherInTurn
+from relay.operating.reconcile import Accepted, _Reconciler
+from relay.operating.reconcile import reconcile as in_process
+from relay.postgres.claims import Claim
+from relay.settings import PREFIX, RelaySettings
 from tests.support.relaying import COMMAND, DSN, Relays, settings
 from tests.support.waiting import patient
 
@@ -82,3 +88,33 @@ def asked(fleet: Relays, *options: str, **fields: Any) -> list[str]:
     config = fleet.folder / "reconcile.toml"
     config.write_text(settings(fleet.bootstrap, **{"name": fleet.name, **fields}))
     return [COMMAND, "relay", "reconcile", "--config", str(config), "--json", *options]
+
+
+class Cut(Exception):
+    """It ends the command at a place of our choice, as a kill does."""
+
+
+def cut_short(
+    fleet: Relays, where: str, monkeypatch: pytest.MonkeyPatch, *, restored: bool
+) -> None:
+    """Accept the difference in this process, as far as `where`."""
+
+    def cut(*_: object, **__: object) -> None:
+        raise Cut
+
+    owner, name = CUTS[where]
+    config = fleet.folder / "cut.toml"
+    config.write_text(settings(fleet.bootstrap, name=fleet.name, retention="1h"))
+    loaded = load(RelaySettings, config, prefix=PREFIX, environ={DSN: fleet.dsn})
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, cut)
+        with pytest.raises(Cut):
+            list(in_process(loaded, Accepted(restored=restored, cluster=not restored)))
+
+
+CUTS: Mapping[str, tuple[type[Any], str]] = {
+    "before its first record": (PublisherInTurn, "publish"),
+    "after its first record": (_Reconciler, "_publish"),
+    "before it lets relays go on": (_Reconciler, "_finish"),
+    "before it names the cluster": (Claim, "move"),
+}

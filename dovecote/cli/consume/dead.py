@@ -31,6 +31,7 @@ from dovecote.process.settings import load
 from dovecote.process.topics import topics
 from outbox.envelope import Record
 from outbox.errors import BadSettings, DovecoteError
+from outbox.kafka_errors import right
 from spark_jobs.source.topics import matched, patterns, plain
 
 dead = App("dead", "See, requeue or drop records that were given up.")
@@ -190,7 +191,10 @@ def _opened(config: Path | None, topic: str | None) -> tuple[DeadSettings, DeadT
 
 def _require_topic(settings: DeadSettings, topic: str, option: str) -> None:
     if topic not in topics(settings.kafka):
-        msg = f"no topic {topic!r} that we may see; create it, or name another by {option}"
+        msg = (
+            f"no topic {topic!r} that we may see; create it, name another by {option}, or, if it "
+            f"is there, grant this user {right('Read', 'topic', topic)}, see docs/security.md"
+        )
         raise DovecoteError(msg)
 
 

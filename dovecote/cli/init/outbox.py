@@ -1,6 +1,8 @@
 """`dovecote init outbox`: install or upgrade the outbox, or print the SQL that does."""
 
+from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -16,10 +18,11 @@ from dovecote.cli.init.installing import (
     require_printing,
     whereabouts,
 )
-from dovecote.cli.options import one_of
+from dovecote.cli.options import duration_of, one_of
 from outbox import schema as outbox_schema
 from outbox.errors import BadSettings
 from outbox.schema import capture as outbox_capture
+from outbox.schema.open_transactions import WITHIN
 
 
 class CaptureMode(StrEnum):
@@ -78,6 +81,14 @@ def outbox(
             help="With --capture wal: make the slot again, without the events it had not sent.",
         ),
     ] = False,
+    within: Annotated[
+        timedelta | None,
+        typer.Option(
+            metavar="DURATION",
+            parser=duration_of,
+            help="With --capture wal: how long to wait for open transactions; 60s by default.",
+        ),
+    ] = None,
     shard: Annotated[
         int | None,
         typer.Option(metavar="N", help="With --accept-gap: only the slot of this shard.", min=0),
@@ -100,6 +111,9 @@ def outbox(
     """
     require_printing(since, print_sql=print_sql)
     _require_sense(capture, print_sql=print_sql, accept_gap=accept_gap, shard=shard)
+    if within is not None and capture is not CaptureMode.WAL:
+        msg = "--within goes with --capture wal"
+        raise BadSettings(msg)
     if max_event_bytes is not None and print_sql:
         msg = "--max-event-bytes needs the server: run it after the SQL that --print-sql shows"
         raise BadSettings(msg)
@@ -118,7 +132,7 @@ def outbox(
     report(applied, granted, f"the outbox is up to date in {where}")
     if capture is not None:
         with explained():
-            _switch(dsn, schema, capture, accept_gap=accept_gap, shard=shard)
+            _switch(dsn, schema, capture, accept_gap=accept_gap, shard=shard, within=within)
 
 
 def _require_sense(
@@ -136,11 +150,24 @@ def _require_sense(
 
 
 def _switch(
-    dsn: str, schema: str, capture: CaptureMode, *, accept_gap: bool, shard: int | None
+    dsn: str,
+    schema: str,
+    capture: CaptureMode,
+    *,
+    accept_gap: bool,
+    shard: int | None,
+    within: timedelta | None,
 ) -> None:
     """Let writers write where `capture` says, and report it."""
     if capture is CaptureMode.WAL:
-        slots = outbox_capture.use_wal(dsn, schema, accept_gap=accept_gap, shard=shard)
+        slots = outbox_capture.use_wal(
+            dsn,
+            schema,
+            accept_gap=accept_gap,
+            shard=shard,
+            within=WITHIN if within is None else within.total_seconds(),
+            say=partial(typer.echo, err=True),
+        )
         held = f"slot {slots[0]} holds" if len(slots) == 1 else f"slots {', '.join(slots)} hold"
         typer.echo(f"events are written to the write-ahead log, which {held} back")
         if accept_gap:

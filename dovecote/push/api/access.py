@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from anyio.to_thread import current_default_thread_limiter
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Asked
@@ -16,6 +17,7 @@ from dovecote.process.http.safe_headers import SAFE
 from dovecote.push.api.caller import Caller, Turns
 from dovecote.push.rules.access.routes import NEEDS, is_audited
 from dovecote.push.rules.access.scope import NOBODY, Scope
+from dovecote.push.rules.access.shares import room_for, share_of
 from dovecote.push.store.audit import Deed, Entry
 
 PUBLIC = frozenset(path for (_, path), need in NEEDS.items() if need == "nothing")
@@ -68,7 +70,8 @@ class Access:
         note: Callable[[Entry], object],
     ) -> None:
         self._app, self._max_body, self._note = app, max_body, note
-        self._tokens = [(digest, scope, Turns()) for digest, scope in tokens]
+        share, self._threads = share_of(len(tokens)), room_for(len(tokens)).threads
+        self._tokens = [(digest, scope, Turns(share)) for digest, scope in tokens]
         is_limited = any(not scope.sees_all for _, scope in tokens)
         self._public = PUBLIC if is_limited else PUBLIC | _SHOWING
 
@@ -76,6 +79,8 @@ class Access:
         if asked["type"] != "http":
             await self._app(asked, receive, send)
             return
+        # The limit belongs to the loop, which did not run before.
+        current_default_thread_limiter().total_tokens = self._threads
         headers = Headers(scope=asked)
         caller, refused = self._called(asked["path"], headers)
         refused = refused or self._too_large(headers)

@@ -10,23 +10,20 @@ from fastapi import Depends, Request
 
 from dovecote.push.errors import Busy
 from dovecote.push.rules.access.scope import Scope, covers
+from dovecote.push.rules.access.shares import Share, share_of
 from dovecote.push.store.store import Stored
-
-AT_ONCE = 8
-"""Most requests of a token that are worked on at a time: each may wait long for Kafka."""
-WAITING = 64
-"""Most requests of a token that wait for that."""
 
 
 class Turns:
     """
     Lets few requests of one token be worked on at a time.
 
-    All tokens share the server's threads, so one of them could take them all.
+    All tokens share the server's threads, so some of them could take them all.
     """
 
-    def __init__(self) -> None:
-        self._free, self._there = asyncio.Semaphore(AT_ONCE), 0
+    def __init__(self, share: Share) -> None:
+        self._free, self._there = asyncio.Semaphore(share.at_once), 0
+        self._most = share.at_once + share.waiting
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -36,7 +33,7 @@ class Turns:
         Raises:
             Busy: too many wait already.
         """
-        if self._there >= AT_ONCE + WAITING:
+        if self._there >= self._most:
             msg = f"this token has {self._there} requests under way: ask again later"
             raise Busy(msg)
         self._there += 1
@@ -52,7 +49,7 @@ class Caller:
     """One request's caller; operations note here what the audit log is to have."""
 
     scope: Scope
-    turns: Turns = field(default_factory=Turns)
+    turns: Turns = field(default_factory=lambda: Turns(share_of(1)))
     """Its token has them."""
     is_open: bool = False
     """Whether the route is open to everybody, whoever calls."""

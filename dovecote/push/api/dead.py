@@ -17,6 +17,8 @@ from outbox.envelope import Record
 from outbox.errors import DovecoteError
 
 _MOST_TEXT = 2_000
+# Producers decide how many letters there are, and one process serves all tokens.
+_MOST_RESOLVED = 10_000
 
 
 class Chosen(Model):
@@ -78,10 +80,10 @@ class DeadLetters:
             return {"total": 0, "letters": []}
         which = Which(groups=(self._subscription.group_id, None))
         try:
-            found = self._topic.letters(which)
+            found, total = self._topic.first(which, most)
         except DovecoteError as error:
             raise Away(str(error)) from error
-        return {"total": len(found), "letters": [fields(each) for each in found[:most]]}
+        return {"total": total, "letters": [fields(each) for each in found]}
 
     def show(self, id_: str) -> dict[str, Any]:
         """
@@ -93,7 +95,7 @@ class DeadLetters:
         """
         which = Which(ids=(id_,), groups=(self._subscription.group_id, None))
         try:
-            found = self._topic.letters(which) if self._is_there() else []
+            found = self._topic.first(which, 1)[0] if self._is_there() else []
             record = self._topic.record(found[0]) if found else None
         except DovecoteError as error:
             raise Away(str(error)) from error
@@ -108,7 +110,8 @@ class DeadLetters:
         """
         Deliver letters again, to this subscription alone, or drop them from the list.
 
-        A letter that cannot be delivered again is returned with the reason, as `left`.
+        A letter that cannot be delivered again is returned with the reason, as `left`. No more
+        than 10,000 are looked at: ask again for the others.
 
         Raises:
             Away: Kafka does not answer, or another operator interfered.
@@ -126,6 +129,7 @@ class DeadLetters:
                 action,
                 lambda each: target(each, to=to, known=()) if action == "requeued" else "",
                 read=self._is_read,
+                most=_MOST_RESOLVED,
             )
         except DovecoteError as error:
             raise Away(str(error)) from error

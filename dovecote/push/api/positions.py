@@ -125,7 +125,10 @@ class Positions:
         places = []
         for topic, numbers in sorted(asked.items()):
             if topic not in there:
-                msg = f"there is no topic {topic!r} that we may see"
+                msg = (
+                    f"there is no topic {topic!r} that we may see; if it is there, grant this "
+                    f"user {right('Read', 'topic', topic)}, see docs/security.md"
+                )
                 raise RequestRefused(msg)
             known = set(there[topic].partitions)
             if missing := numbers - known:

@@ -125,6 +125,8 @@ class Reading:
             self._numbers.pace.set_function(lambda: self._delivery.gate.pace.found or 0.0)
             self._numbers.expired.set_function(lambda: consumer.metrics.expired_in_all)
             self._numbers.stuck.set_function(lambda: len(consumer.metrics.stuck_partitions))
+            held_back = self._numbers.held_back
+            held_back.set_function(lambda: len(consumer.metrics.held_back_partitions))
             self._numbers.lag.set_function(lambda: consumer.metrics.rows_behind)
             if self._ending:
                 consumer.stop()

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,8 @@ from outbox.errors import DovecoteError
 
 _log = logging.getLogger("dovecote.push.audit")
 
-_PENDING = 10_000
+_PENDING = 2_000
+"""Most entries of an actor, and as many refused ones, that wait for the database."""
 _STRANGERS = 100
 _MOST_TEXT = 500
 
@@ -74,15 +75,17 @@ class Audit:
     Writes entries in a thread of its own, at once, and keeps the last `most` of each actor.
 
     Entries of refused requests are counted apart, so nobody displaces what they did by what they
-    are refused. Requests without a known token are summed up once a second.
+    are refused. While the database is away, nobody displaces entries of others. Requests without
+    a known token are summed up once a second.
     """
 
     def __init__(self, tables: Tables, *, most: int) -> None:
         self._tables, self._most = tables, most
         self._lock, self._writing = threading.Lock(), threading.Lock()
-        self._pending: dict[bool, deque[Entry]] = {
-            each: deque(maxlen=_PENDING) for each in (False, True)
-        }
+        # Tokens are known and few, so these are, too.
+        self._pending: defaultdict[tuple[str, bool], deque[Entry]] = defaultdict(
+            lambda: deque(maxlen=_PENDING)
+        )
         self._strangers: dict[tuple[str, str, int], Entry] = {}
         self._stop, self._wake = threading.Event(), threading.Event()
         self._rarely = Rarely(_log)
@@ -108,7 +111,7 @@ class Audit:
         else:
             _log.info("%s", entry)
         with self._lock:
-            pending = self._pending[entry.is_refused]
+            pending = self._pending[entry.actor, entry.is_refused]
             if len(pending) == _PENDING:
                 self._rarely.warning("an entry is in this log alone: %s", pending[0])
             pending.append(entry)
@@ -179,7 +182,7 @@ class Audit:
                 strangers = list(self._strangers.values())
                 self._strangers.clear()
                 for entry in strangers:
-                    self._pending[True].append(entry)
+                    self._pending[entry.actor, True].append(entry)
                 entries = [each for kind in self._pending.values() for each in kind]
             for entry in strangers:
                 self._rarely.warning("%s", entry)

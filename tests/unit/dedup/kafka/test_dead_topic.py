@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from dedup.kafka.dead_topic import DeadTopic
 from dedup.kafka.moving import SizeLimits
 from dedup.retries.letter import Letter, Which, letter
-from outbox.envelope import ID, UNREAD_HEADERS, Record
+from outbox.envelope import ID, RESOLVES, UNREAD_HEADERS, Record
 from outbox.errors import DovecoteError
 
 RECORDS = [Record("dead", 0, n, 0, b"k", b"v", [(ID, b"e%d" % n)]) for n in range(3)]
@@ -45,7 +45,7 @@ class Losing(DeadTopic):
     def _fence(self, mover: object) -> bytes:  # noqa: ARG002  # it fences nobody
         return b""
 
-    def _after(self, nonce: bytes, which: Which) -> list[Letter]:  # noqa: ARG002  # all of them
+    def _after(self, nonce: bytes, which: Which, most: int | None = None) -> list[Letter]:  # noqa: ARG002  # all of them
         return [letter(record) for record in RECORDS]
 
     def _whole(self, letters: Sequence[Letter]) -> Iterator[tuple[Letter, Record | None]]:
@@ -113,3 +113,16 @@ def test_letters_since_a_time_are_not_passed_over_where_kafka_does_not_say_which
 
     with pytest.raises(KafkaException, match="NOT_LEADER"):
         DeadTopic({}, "dead")._starts(moving, datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def test_the_first_letters_are_found_behind_many_that_are_resolved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    letters = [Record("dead", 0, n, 0, b"k", b"v", [(ID, b"e%d" % n)]) for n in range(9)]
+    gone = [Record("dead", 0, 9 + n, 0, b"k", None, [(RESOLVES, b"%d x" % n)]) for n in range(5)]
+    topic = DeadTopic({}, "dead")
+    monkeypatch.setattr(topic, "_records", lambda *_: iter([*letters, *gone]))
+    found, total = topic.first(Which(), 3)
+    assert ([each.id for each in found], total) == (["e5", "e6", "e7"], 4)
+    found, total = topic.first(Which(), 9)
+    assert (len(found), total) == (4, 4)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dedup.retries import copies
-from dedup.retries.letter import Which, resolution, resolved, standing
+from dedup.retries.letter import Which, first_standing, resolution, resolved, standing
 from dedup.rules.identity import Identity
 from outbox.envelope import ERROR, GROUP, ID, ORIGIN, RESOLVES, WITHOUT_VALUE, Pair, Record
 
@@ -19,6 +19,18 @@ def test_a_resolution_hides_the_letter_of_its_partition_alone() -> None:
     said = Record("dead", 0, 3, 0, b"k", None, resolution(gone, "dropped"))
 
     assert [each.at for each in standing([*letters, said], Which())] == [(0, 2), (1, 1)]
+
+
+def test_whatever_a_topic_holds_few_letters_are_held_in_memory() -> None:
+    large = letter(0)._replace(key=b"k" * 1_000_000)
+    letters = [large, *(letter(offset) for offset in range(1, 10))]
+    first, others = first_standing(letters, Which(), 3)
+    assert [each.at for each in first] == [(0, 0), (0, 1), (0, 2)]
+    assert others == {(0, offset) for offset in range(3, 10)}
+    assert len(first[0].key or b"") == 2_000
+    gone = [Record("dead", 0, 9 + n, 0, b"k", None, [(RESOLVES, b"%d x" % n)]) for n in (1, 8)]
+    first, others = first_standing([*letters, *gone], Which(), 3)
+    assert ([each.at[1] for each in first], len(others)) == ([0, 2], 6)
 
 
 def test_nonsense_where_a_resolution_is_hides_no_letter() -> None:

@@ -49,11 +49,13 @@ class Watched:
         self.notes: list[SkipNote] = []
         self.no_notes = ""
         self.fails: type[Exception] = DovecoteError
+        self.stable: dict[Partition, int] = {}
         self.metrics = Metrics("g")
         self.watch = Watch(
             self.assigned,
             read_from=self.moved.append,
             noted=self._noted,
+            stable=lambda _: self.stable,
             threads=AtOnce(),
             metrics=self.metrics,
             stall_after=60,
@@ -68,6 +70,20 @@ class Watched:
     def go_on(self, seconds: float) -> None:
         self.now += seconds
         self.watch.go_on()
+
+    def stand(self, end: int) -> str:
+        """Let nothing come for longer than is right, and return what is said of it."""
+        self.watch.observe({PLACE: end})
+        self.now += 61
+        self.watch.observe({PLACE: end})
+        self.look()
+        self.watch.observe({PLACE: end})
+        return self.watch.report()
+
+    def look(self) -> None:
+        """Let it ask, and take the answer."""
+        self.go_on(5)
+        self.go_on(0)
 
 
 @pytest.fixture
@@ -163,6 +179,7 @@ def test_a_partition_that_stands_before_its_end_is_said_after_a_while(watched: W
         assert watched.watch.report() == ""
         watched.now += 31
         watched.watch.observe({PLACE: end})
+        watched.look()
         assert ("nothing has come for" in watched.watch.report()) is said
         watched.found.paused = True
         watched.watch.observe({PLACE: end})
@@ -170,6 +187,43 @@ def test_a_partition_that_stands_before_its_end_is_said_after_a_while(watched: W
     watched.found.offsets.reached(43)
     watched.watch.observe({PLACE: 43})
     assert watched.watch.report() == ""
+
+
+def test_an_open_transaction_is_told_from_what_cannot_be_read(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched.stable = {PLACE: 42}
+    said = watched.stand(57)
+    assert said.startswith("orders/0 is held back at offset 42: a transaction of a producer has")
+    assert "been open there for 66 s, and the log goes on to 57; what is held back comes" in said
+    assert "transaction.timeout.ms" in said
+    assert "step over it" not in said + caplog.text
+    assert "orders/0 is held back" in caplog.text
+    assert watched.metrics.held_back_partitions == {PLACE}
+    assert watched.metrics.stuck_partitions == frozenset()
+    # It ends, and what came in it cannot be read.
+    watched.stable = {PLACE: 57}
+    watched.look()
+    watched.watch.observe({PLACE: 57})
+    said = watched.watch.report()
+    assert "can be read up to 57: the client cannot read it; repair it, or step over" in said
+    assert watched.metrics.held_back_partitions == frozenset()
+    assert watched.metrics.stuck_partitions == {PLACE}
+    assert "orders/0 does not go on" in caplog.text
+    # Otherwise it is read, and nothing is to be said of it.
+    watched.found.offsets.reached(57)
+    watched.watch.observe({PLACE: 57})
+    assert watched.watch.report() == ""
+    assert watched.metrics.stuck_partitions == frozenset()
+
+
+def test_what_only_the_broker_knows_is_left_open_while_it_does_not_say(watched: Watched) -> None:
+    said = watched.stand(57)
+    assert "a transaction is open there, or the client cannot read it; the broker does" in said
+    assert watched.metrics.stuck_partitions == {PLACE}
+    watched.stable = {PLACE: 42}
+    watched.look()
+    assert watched.watch.report().startswith("orders/0 is held back")
 
 
 def test_a_partition_that_was_idle_is_no_trouble_when_its_log_goes_on(watched: Watched) -> None:

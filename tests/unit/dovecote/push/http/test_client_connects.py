@@ -8,8 +8,10 @@ import pytest
 from dovecote.push.http.client import Client, trusting
 from dovecote.push.http.connection import SendFailed
 from dovecote.push.http.guard import Guard
+from dovecote.push.rules.sending.addresses import networks
 from dovecote.push.rules.sending.request import Form
 from tests.support.certificates import certificates
+from tests.support.dns_server import name_server
 from tests.support.http_servers import DONE, LOOPBACK, QUICK, REQUEST, Server, run
 
 
@@ -43,6 +45,29 @@ def test_the_address_that_was_checked_is_the_one_that_is_connected_to() -> None:
             await client.close()
             with pytest.raises(SendFailed, match="link-local"):
                 await client.send(REQUEST)
+
+    run(test)
+
+
+def test_a_name_server_that_rebinds_a_name_gains_nothing() -> None:
+    """The name stands for an allowed address first, and for this machine's own afterwards."""
+
+    async def test() -> None:
+        # The same port of two addresses: a second question would lead to the other server.
+        async with (
+            Server(DONE, host="127.0.0.2") as good,
+            Server(DONE, port=good.port) as inner,
+            name_server("127.0.0.2", "127.0.0.1") as names,
+        ):
+            form = Form(url=f"http://rebinds.example:{good.port}/hook")
+            client = Client(form, Guard(networks(["127.0.0.2"]), names.resolve), QUICK)
+            assert (await client.send(REQUEST)).status == 204
+            assert names.asked == ["rebinds.example."]
+            await client.close()
+            with pytest.raises(SendFailed, match="loopback"):
+                await client.send(REQUEST)
+            assert len(names.asked) == 2
+            assert (good.connections, inner.connections) == (1, 0)
 
     run(test)
 
