@@ -51,6 +51,7 @@ def _detached(name: str = "detached") -> ModuleType:
 
 @stack.command()
 def up(
+    *,
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
     brokers: Annotated[
@@ -59,6 +60,13 @@ def up(
             metavar="N", help="Start 1, or 3 that replicate, with gates; by default as before."
         ),
     ] = None,
+    spark: Annotated[
+        bool,
+        typer.Option("--spark", help="Start a standalone cluster of Spark, too: two workers."),
+    ] = False,
+    s3: Annotated[
+        bool, typer.Option("--s3", help="Start an S3 for checkpoints, too, in memory.")
+    ] = False,
 ) -> None:
     """
     Start both servers.
@@ -68,7 +76,9 @@ def up(
     Example: dovecote stack up --directory /var/tmp/dovecote --json
     """
     detached = _detached()
-    state, was_up = detached.up(directory, brokers=brokers)
+    asked = {detached.SPARK: spark, detached.S3_SERVER: s3}
+    more = [name for name, is_asked in asked.items() if is_asked]
+    state, was_up = detached.up(directory, brokers=brokers, more=more)
     if as_json:
         typer.echo(json.dumps(_fields(state)))
         return
@@ -160,6 +170,11 @@ def _fields(state: "StackState | None") -> dict[str, object]:
         "directory": str(state.directory),
         **({"dsn": state.dsn} if "postgres" in running else {}),
         **({"bootstrap": ",".join(brokers)} if brokers else {}),
+        **{
+            field: running[name].address
+            for field, name in (("spark", "spark-master"), ("s3", "s3"))
+            if name in running
+        },
         "pids": {name: member.server.pid for name, member in running.items()},
     }
 
@@ -167,5 +182,5 @@ def _fields(state: "StackState | None") -> dict[str, object]:
 def _show(state: "StackState") -> None:
     for name, member in state.members.items():
         told = f"{member.address} (pid {member.server.pid})" if member.running else "does not run"
-        typer.echo(f"{name:9} {told}")
+        typer.echo(f"{name:14} {told}")
     typer.echo(f"directory {state.directory}")
