@@ -20,8 +20,9 @@ from benchmarks import harness, processors
 from dovecote.devstack import Stack
 from dovecote.devstack.kafka.java import java
 from spark_jobs.policy import job as dedup
+from spark_jobs.query.configuring import configuration
 from spark_jobs.query.progress import BatchLine
-from spark_jobs.query.session import close_session, configuration, open_session
+from spark_jobs.query.session import close_session, open_session
 from spark_jobs.query.settings import DedupSettings
 
 _TIME = "2026-01-01T00:00:00.000000Z"

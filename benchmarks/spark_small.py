@@ -29,8 +29,9 @@ from pyspark.sql import SparkSession
 
 from benchmarks import harness, processors
 from dovecote.devstack.kafka.java import java
+from spark_jobs.query.configuring import configuration
 from spark_jobs.query.progress import BatchLine, ends
-from spark_jobs.query.session import close_session, configuration, open_session
+from spark_jobs.query.session import close_session, open_session
 from spark_jobs.query.watching import listening
 from spark_jobs.stateful import job as stateful_job
 from spark_jobs.stateful.settings import JOBS, StatefulSettings

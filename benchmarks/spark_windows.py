@@ -30,8 +30,9 @@ from pyspark.sql import SparkSession
 
 from benchmarks import harness, processors
 from dovecote.devstack.kafka.java import java
+from spark_jobs.query.configuring import configuration
 from spark_jobs.query.progress import BatchLine
-from spark_jobs.query.session import STATE_STORE, close_session, configuration, open_session
+from spark_jobs.query.session import STATE_STORE, close_session, open_session
 from spark_jobs.stateful import job as stateful_job
 from spark_jobs.stateful.settings import AggregationJob
 

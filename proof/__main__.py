@@ -1,5 +1,5 @@
 """
-Disturb the relay, or consumers, for any length of time, then count: `make proof`.
+Disturb the relay, consumers or a Spark job for any length of time, then count: `make proof`.
 
 Prints one JSON line. The exit status is 1 unless nothing was lost, doubled or out of order.
 """
@@ -16,6 +16,7 @@ from proof.consumers import run as consumers
 from proof.passwords import run as passwords
 from proof.plan import Kind
 from proof.run import Options, run
+from proof.spark import run as spark
 
 
 def main() -> None:
@@ -54,6 +55,12 @@ def main() -> None:
     parser.add_argument(
         "--every", type=float, default=20.0, help="with --passwords: seconds between two changes"
     )
+    jobs = parser.add_argument_group("Spark jobs", "on a standalone cluster, with S3")
+    jobs.add_argument("--spark", choices=("dedup", "remember", "sessions"), help="prove this job")
+    jobs.add_argument("--executors", type=int, default=2, help="of one core each")
+    jobs.add_argument("--rows", type=int, default=3_000, help="before each kill")
+    jobs.add_argument("--batch", type=int, default=1_500, help="the most rows of a batch")
+    jobs.add_argument("--abortable", action="store_true", help="the file manager for S3")
     args = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="dovecote-proof-"))
     if args.consumers:
@@ -61,6 +68,9 @@ def main() -> None:
         return
     if args.passwords:
         _prove_passwords(directory, args.seconds, args.every)
+        return
+    if args.spark:
+        _prove_spark(directory, args)
         return
     options = Options(
         directory=directory,
@@ -115,6 +125,22 @@ def _prove_passwords(directory: Path, seconds: float, every: float) -> None:
     print(json.dumps({"proof": "passwords", **outcome.fields()}), flush=True)
     if not outcome.is_well:
         sys.exit(f"proof: a changed password did harm; the logs of the parts are in {directory}")
+    shutil.rmtree(directory)
+
+
+def _prove_spark(directory: Path, args: argparse.Namespace) -> None:
+    names = ("seed", "executors", "rows", "batch", "abortable")
+    chosen = {name: getattr(args, name) for name in names}
+    kills = 20 if args.kills is None else args.kills
+    options = spark.Options(directory=directory, job=args.spark, kills=kills, **chosen)
+    try:
+        outcome = spark.run(options, _show)
+    except DovecoteError as error:
+        sys.exit(f"proof: {error}\nThe logs are in {directory}")
+    told = {"proof": "spark", "job": args.spark, **chosen, **outcome.fields()}
+    print(json.dumps(told), flush=True)
+    if not outcome.is_well:
+        sys.exit(f"proof: the job broke its word; its logs are in {directory}")
     shutil.rmtree(directory)
 
 

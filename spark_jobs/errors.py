@@ -7,6 +7,7 @@ Each is a `JobError`:
 * Unwritable: a record that no topic takes, not even the one for dead letters
 * KafkaUnavailable: Kafka does not answer, or did not take a batch in time
 * SourceChanged: a topic that is read is not what it was, or has deleted unread records
+* CheckpointUnavailable: the file system of the checkpoint does not answer
 * QueryFailed: Spark ended the query; the message quotes its reason
 """
 
@@ -31,6 +32,10 @@ class KafkaUnavailable(JobError):
 
 class SourceChanged(JobError):
     """A topic is gone, was made anew, or no longer has the records that are to be read."""
+
+
+class CheckpointUnavailable(JobError):
+    """The file system of the checkpoint does not answer; nothing is lost."""
 
 
 class QueryFailed(JobError):

@@ -36,7 +36,8 @@ def main() -> None:
     if not archive.is_wanted:
         return
     # Every test run looks for the archive, and Spark itself takes a while to import.
-    from spark_jobs.query.session import STATE_STORE, configuration, open_session
+    from spark_jobs.query.configuring import configuration
+    from spark_jobs.query.session import STATE_STORE, open_session
     from spark_jobs.query.settings import SparkSettings
 
     print("keeping the classes that Spark loads, for its next starts …", flush=True)  # noqa: T201  # a command

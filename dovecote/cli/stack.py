@@ -54,8 +54,8 @@ def _detached(name: str = "detached") -> ModuleType:
 
 @stack.command()
 def up(
-    directory: DirectoryOption = None,
     *,
+    directory: DirectoryOption = None,
     as_json: JsonOption = False,
     brokers: Annotated[
         int | None,
@@ -71,6 +71,13 @@ def up(
         str | None,
         typer.Option(metavar="VERSION", help="Such as 3.9; by default as before, or the newest."),
     ] = None,
+    spark: Annotated[
+        bool,
+        typer.Option("--spark", help="Start a standalone cluster of Spark, too: two workers."),
+    ] = False,
+    s3: Annotated[
+        bool, typer.Option("--s3", help="Start an S3 for checkpoints, too, in memory.")
+    ] = False,
 ) -> None:
     """
     Start both servers.
@@ -80,7 +87,11 @@ def up(
     Example: dovecote stack up --directory /var/tmp/dovecote --postgres 15 --kafka 3.9
     """
     detached = _detached()
-    state, was_up = detached.up(directory, brokers=brokers, postgres=postgres, kafka=kafka)
+    asked = {detached.SPARK: spark, detached.S3_SERVER: s3}
+    more = [name for name, is_asked in asked.items() if is_asked]
+    state, was_up = detached.up(
+        directory, brokers=brokers, postgres=postgres, kafka=kafka, more=more
+    )
     if as_json:
         typer.echo(json.dumps(_fields(state)))
         return
@@ -225,6 +236,11 @@ def _fields(state: "StackState | None") -> dict[str, object]:
         **({"dsn": state.dsn} if "postgres" in running else {}),
         **({"bootstrap": ",".join(brokers)} if brokers else {}),
         "versions": {name: each.version for name, each in running.items() if each.version},
+        **{
+            field: running[name].address
+            for field, name in (("spark", "spark-master"), ("s3", "s3"))
+            if name in running
+        },
         "pids": {name: member.server.pid for name, member in running.items()},
     }
 
@@ -232,6 +248,6 @@ def _fields(state: "StackState | None") -> dict[str, object]:
 def _show(state: "StackState") -> None:
     for name, member in state.members.items():
         told = f"{member.address} (pid {member.server.pid})" if member.running else "does not run"
-        label = f"{name} {member.version}"
-        typer.echo(f"{label:12} {told}")
-    typer.echo(f"{'directory':12} {state.directory}")
+        label = f"{name} {member.version}".rstrip()
+        typer.echo(f"{label:14} {told}")
+    typer.echo(f"{'directory':14} {state.directory}")

@@ -11,7 +11,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -27,6 +27,8 @@ from dovecote.devstack.postgres.postgres import Postgres, server_user
 from dovecote.devstack.processes import Process
 from dovecote.devstack.progress import Progress
 from dovecote.devstack.server import Server
+from dovecote.devstack.spark.s3 import S3
+from dovecote.devstack.spark.standalone import SparkCluster
 from dovecote.devstack.stack import Stack, start_together
 from dovecote.devstack.versions import KAFKA, POSTGRES
 
@@ -38,9 +40,17 @@ _POLL_SECONDS = 0.02
 _REPLICAS = 3
 GATES = "gates"
 """The name of the gates among the members."""
+SPARK, S3_SERVER = "spark", "s3"
+"""What a stack has only if it is asked for: a cluster of Spark, and an S3."""
+MASTER, _WORKER = "spark-master", "spark-worker-"
+BUCKET = "checkpoints"
+"""The bucket of the stack's S3."""
+_OF = {SPARK: MASTER, S3_SERVER: S3_SERVER}
+# Each worker may run two executors of one core, or one of two.
+_CORES = 2
 
-Servers: TypeAlias = Mapping[str, tuple[Server, Callable[[], str]]]
-"""Servers of a stack by their names, each with a function for its address."""
+Servers: TypeAlias = dict[str, tuple[Server, Callable[[], str]]]
+"""The servers of a stack by their names, each with a function for its address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +143,11 @@ class StackState:
         return sum(name.startswith("kafka") for name in self.members)
 
     @property
+    def more(self) -> set[str]:
+        """What it has besides Postgres and Kafka: `SPARK`, `S3_SERVER`."""
+        return {name for name, of in _OF.items() if of in self.members}
+
+    @property
     def running(self) -> bool:
         """Whether all servers run."""
         return len(self.members) > 1 and all(one.running for one in self.members.values())
@@ -145,6 +160,7 @@ def up(
     brokers: int | None = None,
     postgres: str | None = None,
     kafka: str | None = None,
+    more: Collection[str] = (),
 ) -> tuple[StackState, bool]:
     """
     Start the servers of `home` that do not run; return the state, and whether all ran already.
@@ -152,7 +168,7 @@ def up(
     Without `home`, it is the stack of the current directory: its data is elsewhere if the user
     that runs Postgres cannot reach that directory. Without `brokers`, there are as many as the
     last time, or one. `postgres` and `kafka` are versions; without them, they are those of the
-    last time, or the newest.
+    last time, or the newest. `more` are `SPARK` and `S3_SERVER`; what a stack has once, it keeps.
 
     Raises:
         StackError: a server did not start, or the stack has another number of brokers.
@@ -176,7 +192,8 @@ def up(
             raise StackError(msg)
         if state is not None and state.directory.is_dir():
             _refuse_others(state, asked)
-        if state is not None and state.running:
+        wanted = {*more, *(state.more if state else ())}
+        if state is not None and state.running and wanted == state.more:
             return state, True
         if home is not None:
             directory = place
@@ -184,13 +201,10 @@ def up(
             directory = state.directory
         else:
             directory = default_directory(place)
-        members = {name: m for name, m in state.members.items() if m.running} if state else {}
-        if number > 1 and GATES in members:
-            # They hold the port of a broker that is to come back; once they end, it can have it
-            # again.
-            _end([members.pop(GATES)])
-        servers = _servers(directory, number, set(members), progress=progress, versions=asked)
-        return _start_missing(place, directory, members, servers), False
+        servers = partial(
+            _servers, directory, number, progress=progress, versions=asked, more=wanted
+        )
+        return _start_missing(place, directory, state, servers), False
 
 
 def _refuse_others(state: StackState, asked: Mapping[str, str | None]) -> None:
@@ -230,16 +244,22 @@ def default_directory(place: Path) -> Path:
 
 
 def _start_missing(
-    place: Path, directory: Path, running: Mapping[str, Member], servers: Servers
+    place: Path,
+    directory: Path,
+    state: StackState | None,
+    of_stack: Callable[[Collection[str]], Servers],
 ) -> StackState:
-    members = dict(running)
+    members = {name: m for name, m in state.members.items() if m.running} if state else {}
+    if GATES in members:
+        # They hold the port of a broker that is to come back; once they end, it can have it again.
+        _end([members.pop(GATES)])
+    if MASTER not in members:
+        # They belong to a master that is gone; the next one does not wait for them.
+        _end([members.pop(name) for name in [*members] if name.startswith(_WORKER)])
+    servers = of_stack(set(members))
     missing = {name: each for name, each in servers.items() if name not in members}
-    # The gates first: brokers find each other through them.
-    for group in (
-        [each for name, each in missing.items() if name == GATES],
-        [each for name, each in missing.items() if name != GATES],
-    ):
-        start_together([server for server, _ in group])
+    for group in _in_order(missing):
+        start_together([missing[name][0] for name in group])
     for name, (server, address) in missing.items():
         members[name] = Member(
             address=address(),
@@ -256,6 +276,14 @@ def _start_missing(
     return after
 
 
+def _in_order(names: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the names of servers that start together, after those that they need."""
+    found = [*names]
+    # Brokers find each other through the gates, and workers report to the master.
+    yield [name for name in found if name in {GATES, MASTER}]
+    yield [name for name in found if name not in {GATES, MASTER}]
+
+
 def _servers(
     directory: Path,
     brokers: int,
@@ -263,8 +291,29 @@ def _servers(
     *,
     progress: Progress | None,
     versions: Mapping[str, str | None],
+    more: Collection[str],
 ) -> Servers:
     """Return the servers of a stack; they are new ones in this process."""
+    found = _usual_servers(directory, brokers, running, progress=progress, versions=versions)
+    if SPARK in more:
+        cluster = SparkCluster(directory / "spark", cores=_CORES)
+        found[MASTER] = (cluster.master, lambda: cluster.url)
+        for number, each in enumerate(cluster.workers, 1):
+            found[f"{_WORKER}{number}"] = (each, partial(getattr, each, "address"))
+    if S3_SERVER in more:
+        s3 = S3(directory / "s3", buckets=(BUCKET,))
+        found[S3_SERVER] = (s3, lambda: s3.url)
+    return found
+
+
+def _usual_servers(
+    directory: Path,
+    brokers: int,
+    running: Collection[str],
+    *,
+    progress: Progress | None,
+    versions: Mapping[str, str | None],
+) -> Servers:
     if brokers == 1:
         stack = Stack(
             directory,

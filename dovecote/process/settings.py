@@ -135,9 +135,19 @@ def _kafka(value: object, _: object, info: ValidationInfo) -> dict[str, str]:
 _BROKERS = frozenset({"bootstrap.servers", "metadata.broker.list"})
 
 
-def _property(name: str, given: object, environ: Mapping[str, str]) -> str:
+def table(
+    value: Mapping[str, object], info: ValidationInfo, secret: re.Pattern[str]
+) -> dict[str, str]:
+    """Return properties whose values may be pointers; those whose names match `secret` must be."""
+    environ = _environ(info)
+    return {name: _property(name, given, environ, secret) for name, given in value.items()}
+
+
+def _property(
+    name: str, given: object, environ: Mapping[str, str], secret: re.Pattern[str] = _SECRET
+) -> str:
     value, pointed = resolve(given, environ)
-    if _SECRET.search(name) and not pointed:
+    if secret.search(name) and not pointed and not isinstance(value, Reread):
         msg = f"{name} is a secret: write {POINTERS} in its place"
         raise ValueError(msg)
     match value:

@@ -2,12 +2,14 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from spark_jobs.jobs.flow import load_flow
 from spark_jobs.jobs.main import run_flow
-from spark_jobs.jobs.submitting import options, submitted
+from spark_jobs.jobs.running import look
+from spark_jobs.jobs.submitting import Findings, options, submitted
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,12 +18,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", type=Path, required=True, help="see docs/aggregation.md")
     given = parser.parse_args(argv)
 
-    def run() -> None:
+    def loaded() -> tuple[Callable[[], None], Findings]:
         settings, jobs = load_flow(given.config, os.environ)
         # spark-submit has chosen the master.
-        run_flow(jobs, settings, master=None, json_lines=given.json, adopt=given.adopt)
+        run = partial(
+            run_flow, jobs, settings, master=None, json_lines=given.json, adopt=given.adopt
+        )
+        return run, partial(look, jobs)
 
-    return submitted(given, run)
+    return submitted(given, loaded)
 
 
 if __name__ == "__main__":

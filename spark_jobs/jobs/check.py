@@ -3,17 +3,22 @@
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from confluent_kafka import KafkaException
+from pyspark.sql import SparkSession
 
 from outbox.errors import BadSettings, DovecoteError
+from spark_jobs.checkpoint import damage
+from spark_jobs.checkpoint.files import Files, LocalFiles, SparkFiles
+from spark_jobs.checkpoint.pins import PINNED, foreign, refusal
 from spark_jobs.errors import KafkaUnavailable, MarkerRefused
 from spark_jobs.policy.evaluation import load
-from spark_jobs.query import checkpoint
-from spark_jobs.query.pins import PINNED, foreign, refusal
-from spark_jobs.query.settings import DedupSettings
+from spark_jobs.query.configuring import configuration
+from spark_jobs.query.session import close_session, open_session, submitted
+from spark_jobs.query.settings import DedupSettings, SparkSettings
 from spark_jobs.query.topics import Job, reading, require_matches, require_topics
 from spark_jobs.sink import markers
 from spark_jobs.sink.marker_topic import MarkerTopic
@@ -29,33 +34,87 @@ class Finding(NamedTuple):
     problem: str | None
 
 
-def check(settings: DedupSettings) -> Iterator[Finding]:
-    """Yield what was checked; this changes nothing anywhere, and needs no Spark."""
-    yield from check_job(settings, "filter and handler", lambda: _forget(load(settings.operator)))
-    if settings.recirculation.run == "together":
-        second = recirculation(settings)
-        for look in (_checkpoint, _marker_topic, _markers):
-            part = f"{look.__name__.strip('_').replace('_', ' ')} of {second.spark.query}"
-            yield _looked(part, look, second)
+class Checkpoints:
+    """
+    Gives the files of checkpoints.
+
+    Starts one Spark for all that are not on a disk of this machine; `master` None: spark-submit
+    has started it.
+    """
+
+    def __init__(self, master: str | None = "local[1]") -> None:
+        self._master = master
+        self._session: SparkSession | None = None
+
+    def files(self, settings: SparkSettings) -> Files:
+        """
+        Return the files of a job's checkpoint.
+
+        Raises:
+            DovecoteError: there is no such file system, or it does not answer.
+        """
+        folder = damage.local(settings.checkpoint)
+        if folder is not None:
+            return LocalFiles(folder)
+        if self._session is None:
+            given = submitted() if self._master is None else {}
+            found = configuration(settings, master=self._master, given=given)
+            self._session = open_session(found)
+        return SparkFiles(self._session, settings.checkpoint)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._session is not None:
+            close_session(self._session)
 
 
-def check_job(settings: Job, what: str, load_it: Callable[[], None]) -> Iterator[Finding]:
+def check(settings: DedupSettings, checkpoints: Checkpoints | None = None) -> Iterator[Finding]:
+    """Yield what was checked; this changes nothing anywhere."""
+    with _or_own(checkpoints) as found:
+        yield from check_job(
+            settings, "filter and handler", lambda: _forget(load(settings.operator)), found
+        )
+        if settings.recirculation.run == "together":
+            second = recirculation(settings)
+            for look in (_checkpoint, _marker_topic, _markers):
+                part = f"{look.__name__.strip('_').replace('_', ' ')} of {second.spark.query}"
+                yield _looked(part, look, second, found)
+
+
+def check_job(
+    settings: Job,
+    what: str,
+    load_it: Callable[[], None],
+    checkpoints: Checkpoints | None = None,
+) -> Iterator[Finding]:
     """Like `check`, for any job; `load_it` loads the parts of its operator, named by `what`."""
     marker_topic = settings.marker_topic()
-    looks: tuple[tuple[str, Callable[[Job], None]], ...] = (
-        (what, lambda _: load_it()),
+    looks: tuple[tuple[str, Callable[[Job, Checkpoints], None]], ...] = (
+        (what, lambda _, __: load_it()),
         ("checkpoint", _checkpoint),
         ("topics", _topics),
         (f"marker topic {marker_topic}", _marker_topic),
         ("markers", _markers),
     )
-    for part, look in looks:
-        yield _looked(part, look, settings)
+    with _or_own(checkpoints) as found:
+        for part, look in looks:
+            yield _looked(part, look, settings, found)
 
 
-def _looked(part: str, look: Callable[[Job], None], settings: Job) -> Finding:
+def _or_own(checkpoints: Checkpoints | None) -> AbstractContextManager[Checkpoints]:
+    return Checkpoints() if checkpoints is None else nullcontext(checkpoints)
+
+
+def _looked(
+    part: str,
+    look: Callable[[Job, Checkpoints], None],
+    settings: Job,
+    checkpoints: Checkpoints,
+) -> Finding:
     try:
-        look(settings)
+        look(settings, checkpoints)
     except DovecoteError as error:
         return Finding(part, str(error).removeprefix(f"{part}: "))
     return Finding(part, None)
@@ -65,24 +124,36 @@ def _forget(_: object) -> None:
     """Ignore a result that was only made as a check."""
 
 
-def _topics(settings: Job) -> None:
+def _topics(settings: Job, checkpoints: Checkpoints) -> None:
     """Refuse missing topics; before the first start also a pattern that takes in none."""
     require_topics(settings)
-    folder = checkpoint.local(settings.spark.checkpoint)
-    if folder is not None and not (folder / PINNED).exists() and query_id(folder) is None:
+    files = checkpoints.files(settings.spark)
+    if files.read(PINNED) is None and query_id(files) is None:
         require_matches(reading(settings), settings.source.topics)
 
 
-def _marker_topic(settings: Job) -> None:
+def _marker_topic(settings: Job, _: Checkpoints) -> None:
     topic = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=_SECONDS)
     topic.ensure(settings.spark.shuffle_partitions, dry_run=True)
 
 
-def _checkpoint(settings: Job) -> None:
-    """Refuse a folder with other contents; only the cluster can check a URL."""
-    folder = checkpoint.local(settings.spark.checkpoint)
-    if folder is None:
-        return
+def _checkpoint(settings: Job, checkpoints: Checkpoints) -> None:
+    """Refuse a place that cannot be used, or that has other contents."""
+    files = checkpoints.files(settings.spark)
+    if isinstance(files, LocalFiles):
+        _require_usable(files.folder)
+    if query_id(files) is None and any(PINNED not in name for name in files.names()):
+        msg = (
+            f"{files.place} holds files, but no checkpoint of a query; give the job a folder of "
+            "its own"
+        )
+        raise BadSettings(msg)
+    _pins(files, settings)
+    if isinstance(files, LocalFiles):
+        damage.require_whole(files.folder, has_state=isinstance(settings, StatefulSettings))
+
+
+def _require_usable(folder: Path) -> None:
     if not folder.exists():
         parent = next(above for above in folder.absolute().parents if above.exists())
         if not os.access(parent, os.W_OK):
@@ -91,34 +162,23 @@ def _checkpoint(settings: Job) -> None:
     elif not folder.is_dir():
         msg = f"{folder} is not a folder"
         raise BadSettings(msg)
-    elif query_id(folder) is None and any(PINNED not in file.name for file in folder.iterdir()):
-        msg = (
-            f"{folder} holds files, but no checkpoint of a query; give the job a folder of its own"
-        )
-        raise BadSettings(msg)
-    else:
-        _pins(folder, settings)
-        checkpoint.require_whole(folder, has_state=isinstance(settings, StatefulSettings))
 
 
-def _pins(folder: Path, settings: Job) -> None:
+def _pins(files: Files, settings: Job) -> None:
     """Refuse a checkpoint that was made with other settings, or by another program."""
-    try:
-        text = (folder / PINNED).read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        if query_id(folder) is not None:
-            raise BadSettings(foreign(str(folder))) from None
+    text = files.read(PINNED)
+    if text is None:
+        if query_id(files) is not None:
+            raise BadSettings(foreign(files.place))
         return
-    found = checkpoint.pins(str(folder), PINNED, text)
-    if (reason := refusal(str(folder), found, settings.pins())) is not None:
+    found = damage.pins(files.place, PINNED, text)
+    if (reason := refusal(files.place, found, settings.pins())) is not None:
         raise BadSettings(reason)
 
 
-def _markers(settings: Job) -> None:
-    """Refuse markers that would stop the query, if the checkpoint can be read here."""
-    folder = checkpoint.local(settings.spark.checkpoint)
-    if folder is None:
-        return
+def _markers(settings: Job, checkpoints: Checkpoints) -> None:
+    """Refuse markers that would stop the query."""
+    files = checkpoints.files(settings.spark)
     topic = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=_SECONDS)
     try:
         found = topic.read(range(topic.partitions()))
@@ -126,8 +186,8 @@ def _markers(settings: Job) -> None:
         msg = f"{topic.name}: {error.args[0].str()}"
         raise KafkaUnavailable(msg) from error
     turn = markers.Turn(
-        query=query_id(folder) or "(a new one)",
-        batch=next_batch(folder),
+        query=query_id(files) or "(a new one)",
+        batch=next_batch(files),
         partition=0,
         partitions=settings.spark.shuffle_partitions,
     )
@@ -136,18 +196,17 @@ def _markers(settings: Job) -> None:
             raise MarkerRefused(reason)
 
 
-def query_id(folder: Path) -> str | None:
+def query_id(files: Files) -> str | None:
     """Return the id of the query to which a checkpoint belongs; None: to none yet."""
+    text = files.read("metadata")
     try:
-        return str(json.loads((folder / "metadata").read_text(encoding="utf-8"))["id"])
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        return None if text is None else str(json.loads(text)["id"])
     except (ValueError, TypeError, KeyError):  # cut or empty, which is said elsewhere
         return ""
 
 
-def next_batch(folder: Path) -> int:
+def next_batch(files: Files) -> int:
     """Return the number of the batch with which a query with this checkpoint begins."""
-    planned, done = (checkpoint.numbers(folder / log) for log in ("offsets", "commits"))
+    planned, done = (damage.numbered(files.names(log)) for log in ("offsets", "commits"))
     newest = max(planned, default=-1)
     return newest + 1 if newest in done or newest < 0 else newest

@@ -7,12 +7,14 @@ would import it in place of the package.
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from dovecote.process.settings import load
+from spark_jobs.jobs.check import check
 from spark_jobs.jobs.main import run_dedup
-from spark_jobs.jobs.submitting import options, submitted
+from spark_jobs.jobs.submitting import Findings, options, submitted
 from spark_jobs.query.settings import PREFIX, DedupSettings
 
 
@@ -22,12 +24,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", type=Path, help="TOML file; see docs/spark-dedup.md")
     given = parser.parse_args(argv)
 
-    def run() -> None:
+    def loaded() -> tuple[Callable[[], None], Findings]:
         settings = load(DedupSettings, given.config, prefix=PREFIX, environ=os.environ)
         # spark-submit has chosen the master.
-        run_dedup(settings, master=None, json_lines=given.json, adopt=given.adopt)
+        run = partial(run_dedup, settings, master=None, json_lines=given.json, adopt=given.adopt)
+        return run, partial(check, settings)
 
-    return submitted(given, run)
+    return submitted(given, loaded)
 
 
 if __name__ == "__main__":

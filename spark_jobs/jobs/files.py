@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from dovecote.process.settings import load
 from outbox.errors import BadSettings
-from spark_jobs.jobs.check import Finding, check, check_job
+from spark_jobs.jobs.check import Checkpoints, Finding, check, check_job
 from spark_jobs.operators.table import require
 from spark_jobs.query.settings import PREFIX, DedupSettings
 from spark_jobs.stateful.settings import JOBS, StatefulSettings, recirculation
@@ -43,16 +43,21 @@ def all_jobs(jobs: Iterable[AnyJob]) -> list[AnyJob]:
     return found
 
 
-def check_all(jobs: Sequence[AnyJob]) -> Iterator[Finding]:
-    """Yield what was checked of each of `jobs`; this changes nothing, and needs no Spark."""
+def check_all(jobs: Sequence[AnyJob], checkpoints: Checkpoints) -> Iterator[Finding]:
+    """Yield what was checked of each of `jobs`; this changes nothing."""
     for job in jobs:
-        looks = check(job) if isinstance(job, DedupSettings) else _check_stateful(job)
+        looks = (
+            check(job, checkpoints)
+            if isinstance(job, DedupSettings)
+            else check_stateful(job, checkpoints)
+        )
         for what, problem in looks:
             yield Finding(f"{job.spark.query}: {what}", problem)
 
 
-def _check_stateful(job: StatefulSettings) -> Iterator[Finding]:
-    return check_job(job, "operator", lambda: require(job.operator))
+def check_stateful(job: StatefulSettings, checkpoints: Checkpoints) -> Iterator[Finding]:
+    """Yield what was checked of a job with an operator of ours; this changes nothing."""
+    return check_job(job, "operator", lambda: require(job.operator), checkpoints)
 
 
 def _loaded(file: Path, environ: Mapping[str, str]) -> AnyJob:

@@ -13,9 +13,11 @@ from dovecote.process.signals import ending_within
 from spark_jobs.jobs import running, together
 from spark_jobs.jobs.files import AnyJob
 from spark_jobs.jobs.flow import Job
+from spark_jobs.query.configuring import configuration, remarks
+from spark_jobs.query.failures import SPARKS, told
 from spark_jobs.query.progress import BatchLine
 from spark_jobs.query.query import Show
-from spark_jobs.query.session import close_session, configuration, open_session
+from spark_jobs.query.session import close_session, open_session, submitted
 from spark_jobs.query.settings import DedupSettings, SparkSettings
 from spark_jobs.stateful import job as stateful_job
 from spark_jobs.stateful.settings import StatefulSettings
@@ -106,14 +108,24 @@ def _run(
 ) -> None:
     show = _show_json if json_lines else partial(_show_text, settings.query)
     with stopped_by_signal() as stop:
-        spark = open_session(configuration(settings, master=master))
+        spark = _opened(settings, master)
         try:
             _log.info("query %r begins", settings.query)
             with stopped_by_signal(stop):  # Spark has installed its own handler of SIGINT
                 run(spark, show=show, stop=stop)
+        except SPARKS as error:
+            # Now, because the text of an exception is in the Java that ends below.
+            raise told(error) from error
         finally:
             close_session(spark)
     _log.info("query %r has ended", settings.query)
+
+
+def _opened(settings: SparkSettings, master: str | None) -> SparkSession:
+    given = submitted() if master is None else {}
+    for remark in remarks(settings, given):
+        _log.warning("%s", remark)
+    return open_session(configuration(settings, master=master, given=given))
 
 
 @contextmanager

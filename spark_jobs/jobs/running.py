@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.jobs.check import Finding, check, check_job
+from spark_jobs.jobs.check import Checkpoints, Finding, check, check_job
+from spark_jobs.jobs.files import check_stateful
 from spark_jobs.jobs.flow import Job
 from spark_jobs.jobs.together import queries, run_all
 from spark_jobs.operators.aggregation.guard import make
-from spark_jobs.operators.table import require
 from spark_jobs.query.query import Show
 from spark_jobs.query.settings import DedupSettings
 from spark_jobs.stateful.settings import AggregationJob
@@ -32,19 +32,20 @@ def run(
     run_all(queries(jobs.values(), spark, show=show, adopt=adopt), stop)
 
 
-def look(jobs: Mapping[str, Job]) -> Iterator[Finding]:
-    """Yield what was checked of each step; this changes nothing, and needs no Spark."""
+def look(jobs: Mapping[str, Job], checkpoints: Checkpoints) -> Iterator[Finding]:
+    """Yield what was checked of each step; this changes nothing."""
     for name, job in jobs.items():
-        for what, problem in _findings(job):
+        for what, problem in _findings(job, checkpoints):
             yield Finding(f"{name}: {what}", problem)
 
 
-def _findings(job: Job) -> Iterator[Finding]:
+def _findings(job: Job, checkpoints: Checkpoints) -> Iterator[Finding]:
     if isinstance(job, DedupSettings):
-        return check(job)
+        return check(job, checkpoints)
     if isinstance(job, AggregationJob):
-        return check_job(job, "scripts and schemas", lambda: _forget(make(job.operator)))
-    return check_job(job, "operator", lambda: require(job.operator))
+        what = "scripts and schemas"
+        return check_job(job, what, lambda: _forget(make(job.operator)), checkpoints)
+    return check_stateful(job, checkpoints)
 
 
 def _forget(_: object) -> None:

@@ -2,12 +2,14 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from dovecote.process.settings import load
+from spark_jobs.jobs.files import check_stateful
 from spark_jobs.jobs.main import run_stateful
-from spark_jobs.jobs.submitting import options, submitted
+from spark_jobs.jobs.submitting import Findings, options, submitted
 from spark_jobs.query.settings import PREFIX
 from spark_jobs.stateful.settings import JOBS
 
@@ -19,12 +21,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", type=Path, help="TOML file; see docs/spark-operators.md")
     given = parser.parse_args(argv)
 
-    def run() -> None:
+    def loaded() -> tuple[Callable[[], None], Findings]:
         settings = load(JOBS[given.job], given.config, prefix=PREFIX, environ=os.environ)
         # spark-submit has chosen the master.
-        run_stateful(settings, master=None, json_lines=given.json, adopt=given.adopt)
+        run = partial(
+            run_stateful, settings, master=None, json_lines=given.json, adopt=given.adopt
+        )
+        return run, partial(check_stateful, settings)
 
-    return submitted(given, run)
+    return submitted(given, loaded)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from spark_jobs.jobs.files import load_all
+from spark_jobs.jobs.files import check_all, load_all
 from spark_jobs.jobs.main import run_together
-from spark_jobs.jobs.submitting import options, submitted
+from spark_jobs.jobs.submitting import Findings, options, submitted
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,12 +17,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("config", type=Path, nargs="+", help="TOML file; see docs/spark-dedup.md")
     given = parser.parse_args(argv)
 
-    def run() -> None:
+    def loaded() -> tuple[Callable[[], None], Findings]:
         jobs = load_all(given.config, environ=os.environ)
         # spark-submit has chosen the master.
-        run_together(jobs, master=None, json_lines=given.json, adopt=given.adopt)
+        run = partial(run_together, jobs, master=None, json_lines=given.json, adopt=given.adopt)
+        return run, partial(check_all, jobs)
 
-    return submitted(given, run)
+    return submitted(given, loaded)
 
 
 if __name__ == "__main__":

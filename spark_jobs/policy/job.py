@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_jobs.checkpoint.pinned import pin
 from spark_jobs.operators.settings import milliseconds
 from spark_jobs.policy.evaluation import load
 from spark_jobs.policy.grouping import Choice
@@ -13,7 +14,6 @@ from spark_jobs.policy.lanes import Lanes
 from spark_jobs.policy.stage import StageConfig
 from spark_jobs.query import source
 from spark_jobs.query.batch import Stage
-from spark_jobs.query.pinned import pin
 from spark_jobs.query.query import Query, Show
 from spark_jobs.query.session import ADMIN_SECONDS, STATE_STORE
 from spark_jobs.query.settings import DedupSettings
@@ -52,6 +52,7 @@ def run(
         settings.pins(),
         begin=lambda: source.begin(settings),
         adopt=adopt,
+        has_state=settings.operator.remember is not None,
     )
     markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
     markers.ensure(settings.spark.shuffle_partitions)
@@ -65,6 +66,7 @@ def run(
             watch=watch,
             sizes=sizes,
             log=BatchLog(spark, settings.spark.checkpoint, began),
+            latest=source.latest(reads),
             adopt=adopt,
         )
         query.run(source.writer(settings.spark, rows), stop)

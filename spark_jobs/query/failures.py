@@ -4,9 +4,15 @@ import logging
 import re
 from collections.abc import Iterator
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+from pyspark.errors import PySparkException
+
 from spark_jobs.errors import REPORTED, JobError, QueryFailed
 
 _log = logging.getLogger("dovecote.spark")
+
+SPARKS = (Py4JError, PySparkException)
+"""The exceptions of Spark, and of Java below it."""
 
 _MESSAGE_CHARACTERS = 1_000
 _OURS = re.compile(r"(?:^|: )spark_jobs\.errors\.(\w+): (.+)$", re.MULTILINE)
@@ -16,7 +22,16 @@ _AFTER = re.compile(
     r"^(=== Streaming Query|\s*SQLSTATE|\s+at [\w.$/<>@]+(\(|$)|Driver stacktrace)", re.MULTILINE
 )
 _FRAME = re.compile(r'^ +File ".*$', re.MULTILINE)
-_SAYS_NOTHING = ("Traceback", "During handling", "The above exception", "  ", "\t")
+_SAYS_NOTHING = (
+    "Traceback",
+    "During handling",
+    "The above exception",
+    "An error occurred while calling",
+    "  ",
+    "\t",
+)
+_LOST = re.compile(r"most recent failure: Lost task [^\n]*?\([^()]*executor[^()]*\): ([^\n]+)")
+_CAUSED = re.compile(r"^Caused by: ([^\n]+)", re.MULTILINE)
 _CAUSES = (
     (
         re.compile(r"Python worker exited unexpectedly|Python worker (?:was )?killed"),
@@ -25,6 +40,31 @@ _CAUSES = (
             "little memory (see the kernel's log), or a library of the handler crashed. The batch "
             "comes again with the next start; smaller ones need less "
             "(source.max_offsets_per_trigger)"
+        ),
+    ),
+    (
+        re.compile(r"Cannot run program \"[^\"]*python[^\"]*\"[^\n]*"),
+        (
+            "{found}: set spark.pyspark.python (executors) or spark.pyspark.driver.python to a "
+            "Python that is there, on every machine"
+        ),
+    ),
+    (
+        re.compile(r"\[(?:CANNOT_LOAD_STATE_STORE\.)?CANNOT_READ_STREAMING_STATE_FILE\][^\n]*"),
+        (
+            "{found} An executor does not find a file of the state: either spark.checkpoint is "
+            "on a disk that not all machines share, or files were removed. In the first case give "
+            "the job a new checkpoint in a place that all share, and run it once with --adopt"
+        ),
+    ),
+    (
+        re.compile(
+            r"(?:ClassNotFoundException: Class (\S+FileSystem) not found|"
+            r"No FileSystem for scheme \"?\w+\"?)[^\n]*"
+        ),
+        (
+            "{found}: the jar of that file system is missing; give it to spark-submit with "
+            "--packages or --jars, or locally in spark.conf as spark.jars.packages or spark.jars"
         ),
     ),
     (
@@ -42,13 +82,23 @@ def failure(text: str) -> JobError:
     for pattern, said in _CAUSES:
         if (found := pattern.search(text)) is not None:
             return QueryFailed(said.format(found=found[0]))
+    lost = _LOST.search(text)
+    if lost is not None and _PYTHON.search(lost[0]) is None:
+        return QueryFailed(f"a task failed: {lost[1]}"[:_MESSAGE_CHARACTERS])
     if (python := _PYTHON.search(text)) is not None:
         raised = text[python.end() :]
         after = _AFTER.search(raised)
         if said := _exception(raised[: after.start() if after else len(raised)]):
             return QueryFailed(f"a task failed: {said}"[:_MESSAGE_CHARACTERS])
-    told = next(_telling(text.splitlines()), "it says nothing of the cause; see the log above")
-    return QueryFailed(f"Spark ended the query: {told}"[:_MESSAGE_CHARACTERS])
+    first = next(_telling(text.splitlines()), "it says nothing of the cause; see the log above")
+    causes = [each for each in _CAUSED.findall(text) if each not in first]
+    why = f" ({causes[-1]})" if causes else ""
+    return QueryFailed(f"Spark ended the query: {first}{why}"[:_MESSAGE_CHARACTERS])
+
+
+def told(error: BaseException) -> JobError:
+    """Return an exception of Spark as an error of ours; only a Java that runs has its text."""
+    return error if isinstance(error, JobError) else failure(str(error))
 
 
 def _exception(traceback: str) -> str:
@@ -65,4 +115,5 @@ def _exception(traceback: str) -> str:
 def _telling(lines: list[str]) -> Iterator[str]:
     for line in lines:
         if line.strip() and not line.startswith(_SAYS_NOTHING):
-            yield re.sub(r":?\s*Traceback \(most recent call last\):?$", "", line)
+            bare = re.sub(r":?\s*Traceback \(most recent call last\):?$", "", line)
+            yield bare.removeprefix(": ")

@@ -139,6 +139,21 @@ def lags(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:
     return found
 
 
+def lacks_ends_of_topics(progress: Mapping[str, Any]) -> bool:
+    """Return whether Spark reports what was read, and not what there is: a batch came again."""
+    return any(
+        each.get("endOffset") and not each.get("latestOffset") for each in progress["sources"]
+    )
+
+
+def with_ends_of_topics(progress: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `progress` with the ends of its topics, where Spark does not report them."""
+    sources = [
+        {**each, "latestOffset": each.get("latestOffset") or found} for each in progress["sources"]
+    ]
+    return {**progress, "sources": sources}
+
+
 def ends(progress: Mapping[str, Any]) -> dict[str, dict[int, int]]:
     """Return the next offset to read after the batch, by topic and partition."""
     found: dict[str, dict[int, int]] = {}

@@ -4,11 +4,11 @@ import logging
 import threading
 import time
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -16,8 +16,16 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from dovecote.process.logs import one_line
 from spark_jobs.errors import JobError, QueryFailed
 from spark_jobs.query.batch import Batch, BatchReport, Stage
-from spark_jobs.query.failures import failure
-from spark_jobs.query.progress import BatchLine, Summary, ends, line, summary
+from spark_jobs.query.failures import SPARKS, failure, told
+from spark_jobs.query.progress import (
+    BatchLine,
+    Summary,
+    ends,
+    lacks_ends_of_topics,
+    line,
+    summary,
+    with_ends_of_topics,
+)
 from spark_jobs.query.resting import Rest
 from spark_jobs.query.watching import Watch, listening
 from spark_jobs.sink.admission import admit
@@ -42,6 +50,8 @@ _INTERRUPTED = (
 )
 
 Show = Callable[[BatchLine], None]
+Latest = Callable[[Collection[str]], Mapping[str, Any]]
+"""Returns where topics end; gets those that were read."""
 
 
 class Query:
@@ -58,10 +68,16 @@ class Query:
         rest: Rest | None = None,
         sizes: Sizes | None = None,
         log: BatchLog | None = None,
+        latest: Latest | None = None,
         adopt: bool = False,
     ) -> None:
-        """`log` is Spark's log of offsets, for a message that says what a failed batch reads."""
-        self._sizes, self._log = sizes, log
+        """
+        Make a query that does not run yet.
+
+        `log` is Spark's log of offsets, for a message that says what a failed batch reads;
+        `latest` returns where topics end, for the lag of a batch that Spark did not plan anew.
+        """
+        self._sizes, self._log, self._latest = sizes, log, latest
         self._spark, self._name, self._config = spark, name, config
         self._show, self._watch, self._rest, self._adopt = show, watch, rest, adopt
         self._run = ""
@@ -170,8 +186,8 @@ class Query:
         except JobError as error:
             self._failure = error
             raise
-        except PySparkException as error:
-            self._failure = failure(str(error))
+        except SPARKS as error:
+            self._failure = told(error)
             raise
         except Exception as error:
             self._failure = QueryFailed(one_line(f"{type(error).__name__}: {error}"))
@@ -235,6 +251,7 @@ class Query:
         if done is None:
             return
         self._ends = ends(progress)
+        progress = self._with_ends_of_topics(progress)
         told = line(self._name, progress, done, now=time.time_ns() // 1_000_000)
         if done.counts != Counts():  # a batch that only looked at the clock is not worth a line
             self._show(told)
@@ -243,6 +260,16 @@ class Query:
         with self._heard:
             del self._done[progress["batchId"]]
             self._heard.notify_all()
+
+    def _with_ends_of_topics(self, progress: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ask for the ends of the topics if Spark has not: it plans no batch that comes again."""
+        if self._latest is None or not lacks_ends_of_topics(progress):
+            return progress
+        try:
+            return with_ends_of_topics(progress, self._latest(self._ends.keys()))
+        except JobError as error:
+            _log.warning("the lag of batch %d is not known: %s", progress["batchId"], error)
+            return progress
 
     def _idle(self, run: str) -> None:
         if run == self._run:

@@ -1,11 +1,9 @@
 """Open and close the Spark in which a job runs."""
 
 import os
-import re
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from subprocess import PIPE, Popen, TimeoutExpired
 from typing import IO, Any
 
@@ -16,11 +14,10 @@ from pyspark.sql import SparkSession
 
 from dovecote.process.logs import one_line
 from outbox.errors import BadSettings
-from spark_jobs.query.settings import FORCED, SparkSettings, refusal
+from outbox.secrets import fresh
+from spark_jobs.query.conf import is_secret, refusal
+from spark_jobs.query.failures import SPARKS, told
 
-_LOCAL_CHECKPOINTS = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
 STATE_STORE = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -30,19 +27,6 @@ STATE_STORE = {
 }
 """The configuration that Spark's stateful operator in Python needs."""
 
-_JAVA_DEFAULTS = "spark.driver.defaultJavaOptions"
-_COMPILING = re.compile(r"-XX:[+-]?Tier|-Xint\b|-Xcomp\b")
-_JAVA_OPTIONS = {
-    # Batches are short-lived garbage; a concurrent collector would take their processors.
-    "-XX:+UseParallelGC": re.compile(r"-XX:\+Use\w*GC\b"),
-    # Apart from the rows, Java runs much code for each batch, but little of it often. Compiling
-    # that as if it ran often takes an idle job, for minutes, as long as running it. So these are
-    # ten times Java's own thresholds; the code for rows exceeds them within a batch.
-    "-XX:Tier4InvocationThreshold=50000": _COMPILING,
-    "-XX:Tier4MinInvocationThreshold=6000": _COMPILING,
-    "-XX:Tier4CompileThreshold=150000": _COMPILING,
-}
-"""The options for a local Java, unless somebody chose another of the same kind."""
 _JVM_SECONDS = 20
 # Spark itself asks Java for the module about which Java warns.
 _NOISE = b"WARNING: Using incubator modules"
@@ -54,51 +38,10 @@ _DISMISSED = (b'pyspark/daemon.py", line ', b"python_streaming_source_runner.py"
 _GOODBYE = (b"BrokenPipeError", b"ConnectionResetError", b"EOFError")
 
 
-def configuration(settings: SparkSettings, *, master: str | None) -> dict[str, str]:
-    """Return the Spark configuration of a job: defaults, the settings' own, then what must be."""
-    conf = {
-        "spark.app.name": f"dovecote {settings.query}",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        # The source's option `kafka` has passwords, which must not appear in plans and logs.
-        "spark.sql.redaction.options.regex": "(?i)url|password|^kafka$",
-    }
-    if master is not None:
-        conf["spark.master"] = master
-        if master.startswith("local"):
-            conf |= _local()
-    if "://" not in settings.checkpoint:
-        # Otherwise each file of the checkpoint forks a process. This needs a file system with
-        # rename.
-        conf["spark.sql.streaming.checkpointFileManagerClass"] = _LOCAL_CHECKPOINTS
-    conf |= settings.conf
-    if conf.get("spark.master", "").startswith("local"):
-        given = _java_options(conf)
-        ours = [option for option, kind in _JAVA_OPTIONS.items() if not kind.search(given)]
-        conf[_JAVA_DEFAULTS] = " ".join([conf.get(_JAVA_DEFAULTS, ""), *ours]).strip()
-    # When a batch is run again, the same rows must meet in the same shuffle partition.
-    conf["spark.sql.shuffle.partitions"] = str(settings.shuffle_partitions)
-    return conf | {name: value for name, (value, _) in FORCED.items()}
-
-
-def _local() -> dict[str, str]:
-    log = Path(__file__).with_name("log4j2.properties")
-    return {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}",
-        # Rows go to Python and back, and are on this machine's disk only for moments.
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.shuffle.compress": "false",
-    }
-
-
-def _java_options(conf: Mapping[str, str]) -> str:
-    """Return the Java options from elsewhere: with two garbage collectors, Java ends at once."""
-    given = [conf.get(_JAVA_DEFAULTS, ""), conf.get("spark.driver.extraJavaOptions", "")]
-    given += [os.environ.get(name, "") for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")]
-    return " ".join(given)
+def submitted() -> dict[str, str]:
+    """Return the configuration with which spark-submit has started the Java of this process."""
+    SparkContext._ensure_initialized()  # noqa: SLF001  # what SparkContext itself calls
+    return dict(SparkConf().getAll())
 
 
 def open_session(conf: Mapping[str, str]) -> SparkSession:
@@ -107,16 +50,16 @@ def open_session(conf: Mapping[str, str]) -> SparkSession:
 
     Raises:
         BadSettings: the cluster's own configuration has something with which no job runs.
+        JobError: Spark does not start; the message says why.
     """
     # Workers must run on this very Python, because another one may lack our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if conf.get("spark.master", "").startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        _launch(conf)
-    builder = SparkSession.builder
-    for name, value in conf.items():
-        builder = builder.config(name, value)
-    spark: SparkSession = builder.getOrCreate()
+    try:
+        spark = _opened(conf)
+    except SPARKS as error:
+        raised = told(error)  # asks Java for the text, before it ends
+        _end(SparkContext._gateway)  # noqa: SLF001  # as below
+        raise raised from error
     if (problem := refusal(dict(spark.sparkContext.getConf().getAll()))) is not None:
         close_session(spark)
         msg = f"{problem}. It is set where Spark is (spark-defaults.conf, or spark-submit --conf)"
@@ -124,10 +67,27 @@ def open_session(conf: Mapping[str, str]) -> SparkSession:
     return spark
 
 
+def _opened(conf: Mapping[str, str]) -> SparkSession:
+    if conf.get("spark.master", "").startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # All of this is on Java's command line, which every user of the machine can read.
+        _launch({name: value for name, value in conf.items() if not is_secret(name, value)})
+    builder = SparkSession.builder
+    for name, value in conf.items():
+        builder = builder.config(name, fresh(value))
+    spark: SparkSession = builder.getOrCreate()
+    return spark
+
+
 def close_session(spark: SparkSession) -> None:
     """Stop Spark, and the JVM if this process started it."""
     gateway = spark.sparkContext._gateway  # noqa: SLF001  # PySpark leaves its JVM to the end of the process
     spark.stop()
+    _end(gateway)
+
+
+def _end(gateway: Any) -> None:  # noqa: ANN401  # py4j's
+    """End the JVM of `gateway`, if this process started it."""
     jvm: Popen[bytes] | None = getattr(gateway, "proc", None)
     if gateway is None or jvm is None:
         return

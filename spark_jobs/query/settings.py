@@ -1,6 +1,5 @@
 """Settings of `dovecote spark dedup`: one TOML file, one query."""
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Literal, Self, TypeAlias
 
@@ -19,7 +18,8 @@ from dedup.settings.retries import RetrySettings, TopicName
 from dovecote.process import strict_json
 from dovecote.process.durations import duration
 from dovecote.process.settings import Duration, HttpSettings, KafkaProperties, Settings
-from spark_jobs.query.pins import HASH, JOB, MURMUR2, QUERY, TOPICS, Pins
+from spark_jobs.checkpoint.pins import HASH, JOB, MURMUR2, QUERY, TOPICS, Pins
+from spark_jobs.query.conf import SparkConf
 from spark_jobs.sink.kafka_options import FIXED_READING, leave_guarantees_alone
 from spark_jobs.sink.outgoing import Topics
 from spark_jobs.source import topics
@@ -28,58 +28,6 @@ PREFIX = "DOVECOTE_SPARK"
 
 Grouping: TypeAlias = Literal["auto", "partitions", "shuffle"]
 _Offset: TypeAlias = Annotated[int, Field(ge=-2)]
-
-_ADDRESSES = (
-    "it limits the addresses of Python processes and not their memory. Threads and libraries "
-    "reserve many more addresses than they use, so it ends them. Leave it out, and raise "
-    "spark.executor.memoryOverhead to give Python memory"
-)
-
-FORCED: Mapping[str, tuple[str, str]] = {
-    "spark.sql.adaptive.enabled": ("false", "it changes shuffle partitions from batch to batch"),
-    "spark.sql.streaming.noDataMicroBatches.enabled": (
-        "true",
-        "without such batches no clock closes anything",
-    ),
-    "spark.sql.streaming.noDataProgressEventInterval": (
-        "10000",
-        "`/readyz` must hear that a job is idle",
-    ),
-    "spark.sql.streaming.stopTimeout": (
-        "0",
-        "a job ends after its batch, however long that takes",
-    ),
-    "spark.python.worker.killOnIdleTimeout": ("false", "it would end a slow handler"),
-    "spark.sql.execution.pyspark.udf.killOnIdleTimeout": ("false", "the same"),
-    "spark.sql.execution.pyspark.udf.hideTraceback.enabled": (
-        "false",
-        "it hides why a job ended",
-    ),
-    "spark.sql.execution.arrow.useLargeVarTypes": ("false", "rows have Arrow's usual types"),
-    "spark.sql.execution.arrow.pyspark.validateSchema.enabled": ("false", "the same"),
-    "spark.sql.execution.pyspark.binaryAsBytes": ("true", "rows have bytes"),
-}
-"""Configuration of Spark that has one value in every job, whatever the cluster says; and why."""
-
-REFUSED: Mapping[str, str] = {
-    "spark.speculation": "a second copy of a task would handle its records twice",
-    "spark.executor.pyspark.memory": _ADDRESSES,
-    "spark.sql.planner.pythonExecution.memory": _ADDRESSES,
-}
-"""Configuration with which no job runs, unless it is `false`, wherever it comes from; and why."""
-
-_ELSEWHERE = {
-    "spark.sql.streaming.checkpointLocation": "set `spark.checkpoint` instead",
-    "spark.master": "set `spark.master` in its own field",
-}
-
-
-def refusal(conf: Mapping[str, str]) -> str | None:
-    """Return why no job runs with this configuration of Spark, or None."""
-    for name, reason in REFUSED.items():
-        if (value := conf.get(name, "false")).lower() != "false":
-            return f"{name} is {value}: {reason}"
-    return None
 
 
 def _can_match(entries: tuple[str, ...]) -> tuple[str, ...]:
@@ -209,8 +157,11 @@ class SparkSettings(Settings):
     master: str | None = None
     """Where Spark runs (default `local[*]`); spark-submit decides for itself."""
 
-    conf: dict[str, str] = Field(default_factory=dict)
-    """Any other Spark configuration."""
+    conf: SparkConf = Field(default_factory=dict)
+    """
+    Any other Spark configuration. A value may be a pointer to a secret, as in `kafka`; Spark gets
+    it as it is at the start of the job.
+    """
 
     @field_validator("trigger")
     @classmethod
@@ -218,21 +169,6 @@ class SparkSettings(Settings):
         if text != "available_now":
             duration(text)
         return text
-
-    @field_validator("conf")
-    @classmethod
-    def _leave_guarantees_alone(cls, conf: dict[str, str]) -> dict[str, str]:
-        for name, reason in _ELSEWHERE.items():
-            if name in conf:
-                msg = f"{name} cannot be set: {reason}"
-                raise ValueError(msg)
-        for name, (value, reason) in FORCED.items():
-            if conf.get(name, value).lower() != value:
-                msg = f"{name} must be {value}: {reason}"
-                raise ValueError(msg)
-        if (problem := refusal(conf)) is not None:
-            raise ValueError(problem)
-        return conf
 
     def pause(self) -> timedelta:
         """Return the time from the start of one batch to the start of the next."""

@@ -1,9 +1,9 @@
 """The source of a job's batches, and their start."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
@@ -77,6 +77,12 @@ def begin(settings: Reading) -> Offsets:
     require_matches(settings.kafka, topics)
     wanted = settings.source.starting_offsets
     return offsets.begin(wanted, cluster.earliest(topics), cluster.latest(topics))
+
+
+def latest(found: SourceConfig) -> Callable[[Collection[str]], Mapping[str, Any]]:
+    """Return what asks where topics end; it gets those that were read."""
+    cluster = Cluster(found.kafka)
+    return lambda read: cluster.latest(found.topics, known=read).fields()
 
 
 def planned(spark: SparkSession, found: SourceConfig, start: Offsets) -> DataFrame:

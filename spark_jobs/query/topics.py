@@ -10,8 +10,8 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 from dovecote.process.topics import most_bytes
 from outbox.errors import BadSettings
 from outbox.kafka_errors import FORBIDDEN, right, told
+from spark_jobs.checkpoint.pins import Pins
 from spark_jobs.errors import KafkaUnavailable
-from spark_jobs.query.pins import Pins
 from spark_jobs.query.settings import SourceSettings, SparkSettings
 from spark_jobs.sink import kafka_options
 from spark_jobs.source.topics import patterns, plain, unmatched

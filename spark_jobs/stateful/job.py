@@ -6,9 +6,9 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
+from spark_jobs.checkpoint.pinned import pin
 from spark_jobs.operators.table import operator
 from spark_jobs.query import source
-from spark_jobs.query.pinned import pin
 from spark_jobs.query.query import Query, Show
 from spark_jobs.query.resting import Arrivals, Rest
 from spark_jobs.query.session import ADMIN_SECONDS, STATE_STORE
@@ -75,6 +75,7 @@ def run(
             rest=rest,
             sizes=sizes,
             log=BatchLog(spark, settings.spark.checkpoint, began),
+            latest=source.latest(read),
             adopt=adopt,
         )
         query.run(source.writer(settings.spark, outcomes(packed, config)), stop)

@@ -8,6 +8,7 @@ from pydantic import field_validator, model_validator
 
 from dedup.settings.retries import TopicName
 from dovecote.process.settings import Duration, HttpSettings, KafkaProperties, Settings
+from spark_jobs.checkpoint.pins import FORMAT, HASH, JOB, MURMUR2, QUERY, SCHEMAS, TOPICS, Pins
 from spark_jobs.operators.aggregation.config import Gapped
 from spark_jobs.operators.aggregation.formats.avro import AvroCodec
 from spark_jobs.operators.aggregation.formats.formats import codec
@@ -18,7 +19,6 @@ from spark_jobs.operators.settings import (
     SessionsSettings,
     milliseconds,
 )
-from spark_jobs.query.pins import FORMAT, HASH, JOB, MURMUR2, QUERY, SCHEMAS, TOPICS, Pins
 from spark_jobs.query.settings import (
     DedupSettings,
     SourceSettings,

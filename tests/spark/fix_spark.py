@@ -20,8 +20,9 @@ from dovecote.devstack.kafka.java import java
 from outbox.envelope import Pair, Record
 from spark_jobs.errors import QueryFailed
 from spark_jobs.policy import job as dedup
+from spark_jobs.query.configuring import configuration
 from spark_jobs.query.progress import BatchLine
-from spark_jobs.query.session import close_session, configuration, open_session
+from spark_jobs.query.session import close_session, open_session
 from spark_jobs.query.settings import DedupSettings, SparkSettings
 from spark_jobs.sink.marker_topic import MarkerTopic
 from spark_jobs.sink.markers import Marker

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from dovecote.devstack.kafka.java import java
+from spark_jobs.checkpoint.files import LocalFiles
 from spark_jobs.jobs.check import next_batch
 from tests.spark.fix_spark import Job, MakeJob
 from tests.support.waiting import patient, until
@@ -110,7 +111,7 @@ def test_sigterm_ends_the_job_after_the_batch_under_way(bare_job: MakeJob, tmp_p
         out, err = process.communicate(timeout=patient(60))
     assert process.returncode == 0
     assert [json.loads(line)["batch"] for line in out.splitlines()] == [1]
-    assert next_batch(job.checkpoint) == 2
+    assert next_batch(LocalFiles(job.checkpoint)) == 2
     assert Counter(each.key for each in job.output()) == Counter([b"a", b"b"])
     # No warnings and no stack traces, neither at the start nor at the end.
     noise = [line for line in err.splitlines() if " INFO " not in line]

@@ -20,12 +20,12 @@ from dovecote.cli.spark.state import show
 from dovecote.devstack.places import free_port
 from dovecote.process.settings import HttpSettings
 from outbox.errors import BadSettings
+from spark_jobs.checkpoint.pins import PINNED
 from spark_jobs.errors import MarkerRefused, QueryFailed
 from spark_jobs.jobs.check import check_job
 from spark_jobs.operators import encoding
 from spark_jobs.operators.encoding import BadState
 from spark_jobs.policy import job as dedup
-from spark_jobs.query.pins import PINNED
 from spark_jobs.query.status import address, look
 from spark_jobs.stateful.state import read
 from tests.spark.fix_spark import MakeJob

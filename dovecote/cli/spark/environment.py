@@ -2,9 +2,11 @@
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,6 +15,9 @@ from dovecote.process.logs import LogFormat, LogLevel, configure
 from outbox.errors import BadSettings
 
 OLDEST_SPARK = (4, 2)
+if TYPE_CHECKING:  # they need PySpark, which may not be installed
+    from spark_jobs.jobs.check import Checkpoints
+    from spark_jobs.query.settings import SparkSettings
 
 
 def prepare(form: LogFormat, level: LogLevel = LogLevel.INFO) -> None:
@@ -20,6 +25,20 @@ def prepare(form: LogFormat, level: LogLevel = LogLevel.INFO) -> None:
     configure(form, level)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the job reports the same
     os.environ.update(java().environment())
+
+
+@contextmanager
+def looking(
+    jobs: Iterable["SparkSettings"], form: LogFormat, level: LogLevel
+) -> "Iterator[Checkpoints]":
+    """Yield what looks into the jobs' checkpoints; only those elsewhere need Java and Spark."""
+    from spark_jobs.checkpoint.damage import local
+    from spark_jobs.jobs.check import Checkpoints
+
+    if any(local(each.checkpoint) is None for each in jobs):
+        prepare(form, level)
+    with Checkpoints() as checkpoints:
+        yield checkpoints
 
 
 def report(findings: Iterable[tuple[str, str | None]]) -> int:

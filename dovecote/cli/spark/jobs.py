@@ -18,7 +18,7 @@ from dovecote.cli.options import (
     MasterOption,
     RequiredConfigOption,
 )
-from dovecote.cli.spark.environment import prepare, report, require_spark
+from dovecote.cli.spark.environment import looking, prepare, report, require_spark
 from dovecote.process.logs import LogFormat, LogLevel
 from dovecote.process.settings import load
 from spark_jobs.query.settings import PREFIX, DedupSettings
@@ -50,7 +50,8 @@ def dedup(
     if check:
         from spark_jobs.jobs.check import check as look
 
-        raise typer.Exit(report(look(settings)))
+        with looking([settings.spark], log_format, log_level) as checkpoints:
+            raise typer.Exit(report(look(settings, checkpoints)))
     from spark_jobs.jobs.main import run_dedup
 
     prepare(log_format, log_level)
@@ -82,12 +83,10 @@ def _stateful(name: str, file: str, told: str) -> Callable[..., None]:
         sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds strings
         settings = load(JOBS[name], config, prefix=PREFIX, environ=os.environ)
         if check:
-            from spark_jobs.jobs.check import check_job
-            from spark_jobs.operators.table import require
+            from spark_jobs.jobs.files import check_stateful
 
-            raise typer.Exit(
-                report(check_job(settings, "operator", lambda: require(settings.operator)))
-            )
+            with looking([settings.spark], log_format, log_level) as checkpoints:
+                raise typer.Exit(report(check_stateful(settings, checkpoints)))
         from spark_jobs.jobs.main import run_stateful
 
         prepare(log_format, log_level)
@@ -149,7 +148,9 @@ def aggregate(
     if check:
         from spark_jobs.jobs.running import look
 
-        raise typer.Exit(report(look(jobs)))
+        places = [each.spark for each in jobs.values()]
+        with looking(places, log_format, log_level) as checkpoints:
+            raise typer.Exit(report(look(jobs, checkpoints)))
     from spark_jobs.jobs.main import run_flow
 
     prepare(log_format, log_level)
@@ -191,7 +192,9 @@ def together(
     sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds strings
     jobs = load_all(config, environ=os.environ)
     if check:
-        raise typer.Exit(report(check_all(jobs)))
+        places = [each.spark for each in jobs]
+        with looking(places, log_format, log_level) as checkpoints:
+            raise typer.Exit(report(check_all(jobs, checkpoints)))
     from spark_jobs.jobs.main import run_together
 
     prepare(log_format, log_level)

@@ -43,7 +43,8 @@ def state(
     """
     require_spark()
     from spark_jobs.jobs.files import load_all
-    from spark_jobs.query.session import close_session, configuration, open_session
+    from spark_jobs.query.configuring import configuration
+    from spark_jobs.query.session import close_session, open_session
     from spark_jobs.stateful.settings import StatefulSettings
     from spark_jobs.stateful.state import read
 

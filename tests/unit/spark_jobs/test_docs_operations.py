@@ -11,12 +11,12 @@ from prometheus_client import Metric
 from dovecote.cli.spark.state import show
 from dovecote.cli.spark.status import table as shown_table
 from outbox.envelope import Record
+from spark_jobs.checkpoint.pins import PINNED, refusal
 from spark_jobs.operators import contents, extent
 from spark_jobs.operators.encoding import encode
 from spark_jobs.operators.reading import reader
 from spark_jobs.operators.table import operator
 from spark_jobs.query.metrics import Metrics
-from spark_jobs.query.pins import PINNED, refusal
 from spark_jobs.query.settings import DedupSettings
 from spark_jobs.query.status import Status
 from spark_jobs.stateful.settings import PairingJob

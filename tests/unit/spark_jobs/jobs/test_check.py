@@ -2,22 +2,23 @@
 
 from pathlib import Path
 
+from spark_jobs.checkpoint.files import LocalFiles
 from spark_jobs.jobs.check import next_batch, query_id
 
 
-def _checkpoint(folder: Path, planned: int, done: int) -> Path:
+def _checkpoint(folder: Path, planned: int, done: int) -> LocalFiles:
     for log, count in (("offsets", planned), ("commits", done)):
         (folder / log).mkdir()
         for number in range(count):
             (folder / log / str(number)).touch()
             (folder / log / f".{number}.crc").touch()
     (folder / "metadata").write_text('{"id":"abc"}')
-    return folder
+    return LocalFiles(folder)
 
 
 def test_a_new_checkpoint_begins_with_batch_0(tmp_path: Path) -> None:
-    assert next_batch(tmp_path / "nowhere") == 0
-    assert query_id(tmp_path / "nowhere") is None
+    assert next_batch(LocalFiles(tmp_path / "nowhere")) == 0
+    assert query_id(LocalFiles(tmp_path / "nowhere")) is None
 
 
 def test_a_batch_that_was_planned_and_not_done_comes_again(tmp_path: Path) -> None:
@@ -26,4 +27,4 @@ def test_a_batch_that_was_planned_and_not_done_comes_again(tmp_path: Path) -> No
 
 def test_after_a_batch_that_is_done_comes_the_next(tmp_path: Path) -> None:
     assert next_batch(_checkpoint(tmp_path, planned=3, done=3)) == 3
-    assert query_id(tmp_path) == "abc"
+    assert query_id(LocalFiles(tmp_path)) == "abc"

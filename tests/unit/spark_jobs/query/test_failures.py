@@ -108,3 +108,56 @@ def test_no_last_line_is_the_beginning_of_a_traceback(text: str) -> None:
 )
 def test_causes_that_spark_does_not_explain_are_said_with_what_helps(said: str, told: str) -> None:
     assert told in str(failure(TASK.replace("ValueError: it is odd", said)))
+
+
+NO_PYTHON = """\
+[STREAM_FAILED] Query [id = 6cfa] terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] \
+An error occurred in the user provided function in foreach batch sink. Return Message: Traceback \
+(most recent call last):
+  File "java_gateway.py", line 1, in call
+py4j.protocol.Py4JJavaError: An error occurred while calling z:PythonRDD.collectAndServe.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed \
+4 times, most recent failure: Lost task 0.3 in stage 0.0 (TID 3) (10.0.0.2 executor 0): {cause}
+\tat java.base/java.lang.ProcessBuilder.start(ProcessBuilder.java:1143)
+"""
+
+
+def test_a_python_that_is_not_there_is_told_with_what_sets_it() -> None:
+    cause = 'java.io.IOException: Cannot run program "/opt/nowhere/python3": error=2, No such file'
+
+    found = str(failure(NO_PYTHON.format(cause=cause)))
+
+    assert 'Cannot run program "/opt/nowhere/python3": error=2' in found
+    assert "set spark.pyspark.python" in found
+
+
+def test_the_most_recent_failure_of_a_task_is_told_if_it_is_javas() -> None:
+    cause = "java.io.IOException: No space left on device"
+
+    assert str(failure(NO_PYTHON.format(cause=cause))) == f"a task failed: {cause}"
+
+
+def test_state_that_is_not_there_is_told_with_where_it_should_be() -> None:
+    cause = (
+        "org.apache.spark.SparkException: [CANNOT_LOAD_STATE_STORE."
+        "CANNOT_READ_STREAMING_STATE_FILE] Error reading streaming state file file:/c/state/1"
+    )
+
+    found = str(failure(NO_PYTHON.format(cause=cause)))
+
+    assert "on a disk that not all machines share" in found
+    assert "/c/state/1" in found
+
+
+def test_an_exception_of_java_is_told_with_its_last_cause() -> None:
+    text = (
+        "An error occurred while calling o55.start.\n"
+        ": org.apache.spark.SparkException: it failed\n\tat x.Y\n"
+        "Caused by: java.io.IOException: why\n\tat x.Z\n"
+        "Caused by: java.net.ConnectException: Connection refused\n\tat x.A\n"
+    )
+
+    assert str(failure(text)) == (
+        "Spark ended the query: org.apache.spark.SparkException: it failed "
+        "(java.net.ConnectException: Connection refused)"
+    )

@@ -5,7 +5,14 @@ import json
 import pytest
 
 from spark_jobs.query.batch import BatchReport
-from spark_jobs.query.progress import Summary, lags, line, summary
+from spark_jobs.query.progress import (
+    Summary,
+    lacks_ends_of_topics,
+    lags,
+    line,
+    summary,
+    with_ends_of_topics,
+)
 from spark_jobs.sink.markers import Counts
 
 REPORTS = [
@@ -99,3 +106,17 @@ def test_without_lag_in_rows_there_is_none_in_seconds() -> None:
     shown = line("q", caught_up, Summary(counts=Counts(), replayed=0, newest=1), now=10_000)
 
     assert (shown.lag_rows, shown.lag_seconds) == (0, 0.0)
+
+
+def test_the_lag_of_a_batch_that_came_again_is_that_of_the_topics() -> None:
+    source = {"endOffset": {"t": {"0": 5}}, "latestOffset": None}
+    again = {**PROGRESS, "sources": [source]}
+    assert lags(again) == {}
+    assert lacks_ends_of_topics(again)
+
+    known = with_ends_of_topics(again, {"t": {"0": 12_912, "id": "x"}})
+
+    assert lags(known) == {("t", 0): 12_907}
+    assert not lacks_ends_of_topics(known)
+    assert not lacks_ends_of_topics({"sources": [{"endOffset": None, "latestOffset": None}]})
+    assert with_ends_of_topics(PROGRESS, {"t": {"0": 99}}) == PROGRESS

@@ -2,7 +2,8 @@
 
 import pytest
 
-from spark_jobs.query.session import configuration, worth_reporting
+from spark_jobs.query.configuring import configuration
+from spark_jobs.query.session import worth_reporting
 from spark_jobs.query.settings import SparkSettings
 
 FRAMES = [

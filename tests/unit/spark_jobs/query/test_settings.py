@@ -10,15 +10,9 @@ import pytest
 from dedup.settings.policy import ExactSettings, FirstMatchSettings
 from dovecote.process.settings import load
 from outbox.errors import BadSettings
-from spark_jobs.query.session import configuration
-from spark_jobs.query.settings import (
-    FORCED,
-    PREFIX,
-    REFUSED,
-    DedupSettings,
-    SparkSettings,
-    refusal,
-)
+from spark_jobs.query.conf import FORCED, REFUSED, refusal
+from spark_jobs.query.configuring import configuration
+from spark_jobs.query.settings import PREFIX, DedupSettings, SparkSettings
 from spark_jobs.stateful.settings import recirculation
 
 TOML = """

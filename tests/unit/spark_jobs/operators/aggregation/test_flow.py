@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from outbox.errors import BadSettings
+from spark_jobs.checkpoint.pins import refusal
 from spark_jobs.jobs.flow import Job, load_flow
-from spark_jobs.query.pins import refusal
 from spark_jobs.query.settings import DedupSettings
 from spark_jobs.stateful.settings import AggregationJob, StatefulSettings
 from tests.unit.spark_jobs.operators.aggregation.steps import SUMS, place, step

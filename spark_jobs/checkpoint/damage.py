@@ -1,7 +1,7 @@
 """Find damage in a checkpoint on this machine, as a crash or a full disk leaves it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from outbox.errors import BadSettings
@@ -68,9 +68,12 @@ def require_whole(folder: Path, *, has_state: bool) -> None:
 
 def numbers(log: Path) -> set[int]:
     """Return the numbers of the batches in a log of a checkpoint."""
-    if not log.is_dir():
-        return set()
-    return {int(file.name) for file in log.iterdir() if file.name.isdigit()}
+    return numbered(file.name for file in log.iterdir()) if log.is_dir() else set()
+
+
+def numbered(names: Iterable[str]) -> set[int]:
+    """Return the numbers among the names of a log's files."""
+    return {int(name) for name in names if name.isdigit()}
 
 
 def local(name: str) -> Path | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_jobs.query.pins import HASH, JOB, MURMUR2, QUERY, TOPICS, Pins, refusal
+from spark_jobs.checkpoint.pins import HASH, JOB, MURMUR2, QUERY, TOPICS, Pins, refusal
 
 PINS: Pins = {JOB: "pairing", QUERY: "calls", TOPICS: ["a", "m"], "state.buckets": 16}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outbox.errors import BadSettings
-from spark_jobs.query.checkpoint import pins, require_whole
+from spark_jobs.checkpoint.damage import pins, require_whole
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"t":{"0":5}}'
 

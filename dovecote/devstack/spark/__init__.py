@@ -1,0 +1,1 @@
+"""A standalone cluster of Spark, and an S3 for its checkpoints."""

@@ -1,0 +1,1 @@
+"""The proof of Spark jobs: drivers, workers and executors are killed on a cluster; then count."""
