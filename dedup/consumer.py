@@ -50,6 +50,7 @@ from outbox.errors import BadSettings, DovecoteError
 from outbox.kafka import kafka_logger
 from outbox.secrets import fresh_all
 from outbox.threads import require_threads
+from outbox.tokens.source import await_token, for_client
 
 _log = logging.getLogger("dovecote.consumer")
 _client_log = kafka_logger("dovecote.consumer.kafka")
@@ -133,6 +134,10 @@ class Consumer:
         require_threads(
             "a consumer", "run it in a process of its own, as `dovecote consume run` does"
         )
+        await_token(self._settings.kafka, self._stop, self.health.failing)
+        if self._stop.is_set():
+            return
+        self.health.failing("")
         with assembled(
             self._settings,
             self._given,
@@ -259,7 +264,7 @@ class Consumer:
 
     def _client(self) -> KafkaConsumer:
         properties = {
-            **self._settings.client_properties(),
+            **for_client(self._settings.client_properties()),
             "statistics.interval.ms": _STATISTICS_MILLISECONDS,
             "stats_cb": self._statistics,
             "error_cb": self._error,

@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from outbox.kafka import kafka_logger
+from outbox.tokens.source import for_client
 from relay.kafka.progress_topic import ALWAYS_THERE, client_properties
 from relay.postgres.connect import connect
 from relay.postgres.lease import Hold, active, try_lock
@@ -108,7 +109,10 @@ class KafkaWatch:
         self._reason: str | None = None
         self._said: list[KafkaError] = []
         # The type declares the values as if there were no callbacks.
-        listening: Any = {**client_properties(settings.kafka), "error_cb": self._said.append}
+        listening: Any = {
+            **for_client(client_properties(settings.kafka)),
+            "error_cb": self._said.append,
+        }
         self._admin = AdminClient(listening, logger=_log)
         self._done = threading.Event()
         threading.Thread(target=self._run, name="watch", daemon=True).start()

@@ -15,7 +15,7 @@ from dovecote.process.topics import most_bytes
 from outbox.errors import DovecoteError
 from outbox.kafka import MOST_BYTES, PARTITIONER, kafka_logger
 from outbox.kafka_errors import right, told
-from outbox.secrets import fresh_all
+from outbox.tokens.source import for_client
 
 _log = logging.getLogger("dovecote.consumer.retries")
 _client_log = kafka_logger("dovecote.consumer.kafka")
@@ -129,7 +129,7 @@ class Letters:
         """Return the producer, made on first use."""
         with self._lock:
             if self._made is None:
-                self._made = Producer(fresh_all(self._properties), logger=_client_log)
+                self._made = Producer(for_client(self._properties), logger=_client_log)
                 if not self._poller.is_alive():
                     self._poller.start()
             return self._made

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
-from typing import Self
+from typing import Any, Self
 
 from outbox import forks
 from outbox import schema as outbox_schema
@@ -44,7 +44,7 @@ class Producer:
     def __init__(
         self,
         dsn: str,
-        kafka: Mapping[str, str],
+        kafka: Mapping[str, Any],
         *,
         schema: str = outbox_schema.DEFAULT_SCHEMA,
         options: Options | None = None,
@@ -53,7 +53,8 @@ class Producer:
         """
         Begin; the servers need not be reachable.
 
-        `kafka` holds properties of librdkafka. The producer's threads call `observe` with the name
+        `kafka` holds properties of librdkafka, and may have a table `identity` as in settings
+        files. The producer's threads call `observe` with the name
         of a counter and a count; it must be quick. Its first exception is logged, and none of them
         keeps an event from being sent.
 

@@ -10,7 +10,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 )
 
 from outbox.kafka import kafka_logger
-from outbox.secrets import fresh_all
+from outbox.tokens.source import for_client
 from relay.kafka.errors import MISSING, OF_TOPIC, code_of
 from relay.kafka.progress_topic import ALWAYS_THERE, client_properties
 from relay.rules.parking import Reason
@@ -40,7 +40,7 @@ class Asking:
     def ask(self, topics: Collection[str]) -> Mapping[str, Reason | None]:
         """Return why no event can go to each of `topics`, None if one can."""
         if self._admin is None:
-            self._admin = AdminClient(fresh_all(self._properties), logger=_log)
+            self._admin = AdminClient(for_client(self._properties), logger=_log)
         try:
             # librdkafka's parser cannot read the description of a broker that is shutting down,
             # and aborts the process. So make sure that a broker answers.

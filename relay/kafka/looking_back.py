@@ -22,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 from outbox.envelope import ID
 from outbox.kafka import headers_of, kafka_logger
 from outbox.kafka_errors import FORBIDDEN, require_answers, right, told
+from outbox.tokens.source import for_client
 from relay.errors import Outage, Refused
 from relay.kafka.errors import MISSING
 from relay.kafka.progress_topic import client_properties
@@ -52,7 +53,7 @@ class LookingBack:
 
         Records sent before `since` may belong to events that the database has already deleted.
         """
-        self._kafka: dict[str, str | int | float | bool] = {**client_properties(kafka)}
+        self._kafka = client_properties(kafka)
         self._timeout = timeout
         self._start, self._since = max(0, start), since
         self._doubts = Doubts()
@@ -95,7 +96,7 @@ class LookingBack:
 
     def _properties(self, isolation: str) -> dict[str, str | int | float | bool]:
         return {
-            **self._kafka,
+            **for_client(self._kafka),
             "group.id": _GROUP,
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
@@ -118,8 +119,8 @@ class LookingBack:
         leaders = _leaders(metadata, wanted)
         for broker in metadata.brokers.values():
             # A client that knows one broker gets that broker's own belief.
-            alone: dict[str, str | int | float | bool] = {
-                **self._kafka,
+            alone = {
+                **for_client(self._kafka),
                 "bootstrap.servers": f"{broker.host}:{broker.port}",
             }
             try:
@@ -176,7 +177,7 @@ class LookingBack:
         raise Refused(msg)
 
     def _configs(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
-        admin = AdminClient(self._kafka, logger=_client_log)
+        admin = AdminClient(for_client(self._kafka), logger=_client_log)
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)]
         found: dict[str, dict[str, str]] = {}
         if not resources:

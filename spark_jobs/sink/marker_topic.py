@@ -226,13 +226,13 @@ class MarkerTopic:
         return KafkaUnavailable(f"marker topic {self.name}: {said}")
 
     def _admin(self) -> AdminClient:
-        return AdminClient({**self._client, "log_level": 0})
+        return AdminClient({**kafka_options.connected(self._client), "log_level": 0})
 
     @contextmanager
     def _consumer(self) -> Iterator[Consumer]:
         consumer = Consumer(
             {
-                **self._client,
+                **kafka_options.connected(self._client),
                 "group.id": "dovecote-markers",  # required by the client, never used
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",

@@ -144,7 +144,8 @@ class Cluster:
 
     def _client(self) -> AdminClient:
         if self._admin is None:
-            self._admin = AdminClient({**self._properties, "log_level": 0}, logger=_log)
+            properties = kafka_options.connected(self._properties)
+            self._admin = AdminClient({**properties, "log_level": 0}, logger=_log)
         return self._admin
 
 
