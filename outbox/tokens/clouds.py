@@ -126,16 +126,15 @@ def google(options: Mapping[str, Any]) -> Ask:
     import google.auth
     from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, RefreshError
     from google.auth.transport.requests import Request
+    from google.oauth2 import service_account
 
     known: list[Any] = []
 
     def credentials() -> Any:  # noqa: ANN401  # one of many kinds
         if not known:
-            file = options.get("credentials_file")
-            if file:
-                known.append(google.auth.load_credentials_from_file(file, [_ALL_OF_CLOUD])[0])  # type: ignore[no-untyped-call]  # untyped
-            else:
-                known.append(google.auth.default([_ALL_OF_CLOUD])[0])
+            file, scopes = options.get("credentials_file"), [_ALL_OF_CLOUD]
+            load = service_account.Credentials.from_service_account_file
+            known.append(load(file, scopes=scopes) if file else google.auth.default(scopes)[0])  # type: ignore[no-untyped-call]  # untyped
         return known[0]
 
     def ask() -> Token:

@@ -62,6 +62,7 @@ class Source:
         self._token: Token | None = None
         self._renewed = self._failed = self._in_a_row = 0
         self._since, self._reason, self._is_refused = 0.0, "", False
+        self._renewed_at = 0.0
         self._begin()
         finalize(self, _set, self._ended)
         forks.know(self)
@@ -88,7 +89,7 @@ class Source:
         token = self._token
         if token is None:
             raise NoToken(self.trouble or f"{self.name} has given no token yet")
-        until = given_until(token, time.time())
+        until = given_until(self._renewed_at, time.time())
         return token.value, until, token.principal, dict(token.extensions)
 
     def require(self, patience: float = _PATIENCE) -> None:
@@ -145,12 +146,13 @@ class Source:
         with self._changed:
             since, failures = self._since, self._in_a_row
             self._token, self._reason, self._is_refused = token, "", False
+            self._renewed_at = renewal(token, began)
             self._renewed += 1
             self._in_a_row = 0
             self._changed.notify_all()
         if failures:
             _log.info("Kafka tokens come again from %s, after %.0f s", self.name, began - since)
-        return max(renewal(token, began) - time.time(), _SHORTEST)
+        return max(self._renewed_at - time.time(), _SHORTEST)
 
     def _provider(self) -> Ask:
         """Return the provider, made anew after a secret has changed."""

@@ -10,8 +10,10 @@ from typing import TypeAlias
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 # A token that lives shorter than this is not renewed more often.
 _SHORTEST_LIFE = 1.0
-# A client asks again after four fifths of this.
-_CLIENT_SECONDS = 2.5
+# librdkafka asks again after this part of what it takes for the rest of a token's life.
+_CLIENT_PART = 0.8
+# It looks once a second whether to ask.
+_AFTER_RENEWAL, _SOON = 0.5, 2.0
 # The client in C would take a part of it for the end.
 _PLAIN = range(0x20, 0x7F)
 
@@ -89,14 +91,16 @@ def pause(failures: int) -> float:
     return float(min(_FIRST_PAUSE * 2 ** min(failures - 1, 16), _LONGEST_PAUSE))
 
 
-def given_until(token: Token, now: float) -> float:
+def given_until(renewed_at: float, now: float) -> float:
     """
-    Return the expiry that a client is given with a token.
+    Return the expiry that a client is given with a token which is renewed at `renewed_at`.
 
-    A client without a valid token asks again only after ten seconds. So it is given the one that
-    there is, for a moment, and the broker decides whether it still lets the client in.
+    It lets the client ask again right after that; by itself, it would ask when the old token is
+    about to expire. If the provider fails, it asks again soon: after an error it would wait ten
+    seconds. The broker decides whether it still takes the token.
     """
-    return max(token.expires, now + _CLIENT_SECONDS)
+    wait = max(renewed_at - now + _AFTER_RENEWAL, _SOON)
+    return now + wait / _CLIENT_PART
 
 
 def claims(token: str) -> Mapping[str, object]:
