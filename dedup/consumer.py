@@ -50,6 +50,7 @@ from dedup.workers import workers_for
 from outbox.errors import BadSettings, DovecoteError
 from outbox.kafka import Credentials, kafka_logger
 from outbox.threads import require_threads
+from outbox.tokens.source import await_token, for_client
 
 _log = logging.getLogger("dovecote.consumer")
 _client_log = kafka_logger("dovecote.consumer.kafka")
@@ -132,6 +133,10 @@ class Consumer:
         require_threads(
             "a consumer", "run it in a process of its own, as `dovecote consume run` does"
         )
+        await_token(self._settings.kafka, self._stop, self.health.failing)
+        if self._stop.is_set():
+            return
+        self.health.failing("")
         with assembled(
             self._settings,
             self._given,
@@ -261,7 +266,7 @@ class Consumer:
         given = self._settings.client_properties()
         credentials = Credentials(given, self._error)
         properties = {
-            **given,
+            **for_client(given),
             "statistics.interval.ms": _STATISTICS_MILLISECONDS,
             "stats_cb": self._statistics,
             "error_cb": credentials.heard,

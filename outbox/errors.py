@@ -11,6 +11,7 @@ DovecoteError                the base: one `except` catches all of them
 ├── NotAllowed               the role lacks a right; the message has the command that grants it
 ├── NotFree                  another session has what was waited for; the message names it
 ├── SharedSession            a pooler hands the session to others between two statements
+├── NoToken                  an identity provider has given no token for Kafka yet
 ├── SchemaMissing            the outbox is not installed here; run `dovecote init outbox`
 ├── SchemaTooNew             the database was upgraded by a newer Dovecote; upgrade this one
 └── BadSettings              a setting is missing, unknown or impossible; the message names it
@@ -64,6 +65,10 @@ class NotAllowed(DovecoteError):
 
 class SharedSession(DovecoteError):
     """Other clients use the session between two statements, so it can hold no lock for us."""
+
+
+class NoToken(DovecoteError):
+    """The provider of `[kafka.identity]` has given no token yet; the message says why."""
 
 
 class SchemaMissing(DovecoteError):

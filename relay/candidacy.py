@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from outbox.kafka import Credentials, kafka_logger
-from outbox.secrets import fresh_all
+from outbox.tokens.source import for_client
 from relay.kafka.progress_topic import ALWAYS_THERE, client_properties
 from relay.postgres.connect import connect
 from relay.postgres.lease import Hold, active, try_lock
@@ -111,7 +111,7 @@ class KafkaWatch:
         # The type declares the values as if there were no callbacks.
         given = client_properties(settings.kafka)
         credentials = Credentials(given, self._said.append)
-        listening: Any = {**fresh_all(given), "error_cb": credentials.heard}
+        listening: Any = {**for_client(given), "error_cb": credentials.heard}
         self._admin = AdminClient(listening, logger=_log)
         credentials.keep(self._admin)
         self._done = threading.Event()

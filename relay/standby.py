@@ -5,6 +5,7 @@ import random
 import threading
 from collections.abc import Sequence
 
+from outbox.tokens.source import await_token
 from relay.candidacy import Candidacy
 from relay.errors import Fenced, LeaseLost, Outage
 from relay.health import Health, Trouble
@@ -48,6 +49,7 @@ class Standby:
             SchemaMissing: the outbox does not exist, or not any more.
         """
         settings = self._settings
+        await_token(settings.kafka, stop, self._trouble.slow)
         while not stop.is_set():
             try:
                 with explained(settings.schema_name, settings.dsn):

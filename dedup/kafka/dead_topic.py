@@ -34,7 +34,7 @@ from outbox.envelope import RESOLVES, Record
 from outbox.errors import BadSettings, DovecoteError, InvalidEvent
 from outbox.kafka import headers_of
 from outbox.kafka_errors import OF_GROUP, require_answers, right, told
-from outbox.secrets import fresh_all
+from outbox.tokens.source import for_client
 
 GROUP = "dovecote-dead"
 """Names those who read dead-letter topics; nothing is committed with it."""
@@ -341,7 +341,7 @@ class DeadTopic:
         consumer = Consumer(
             {
                 **CHECKED,
-                **fresh_all(self._kafka),
+                **for_client(self._kafka),
                 "group.id": GROUP,
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,

@@ -15,7 +15,7 @@ from dovecote.process.topics import most_bytes
 from outbox.errors import DovecoteError
 from outbox.kafka import MOST_BYTES, PARTITIONER, Credentials, kafka_logger
 from outbox.kafka_errors import right, told
-from outbox.secrets import fresh_all
+from outbox.tokens.source import for_client
 
 _log = logging.getLogger("dovecote.consumer.retries")
 _client_log = kafka_logger("dovecote.consumer.kafka")
@@ -130,7 +130,7 @@ class Letters:
         with self._lock:
             if self._made is None:
                 credentials = Credentials(self._properties)
-                listening: Any = {**fresh_all(self._properties), "error_cb": credentials.heard}
+                listening: Any = {**for_client(self._properties), "error_cb": credentials.heard}
                 self._made = Producer(listening, logger=_client_log)
                 credentials.keep(self._made)
                 if not self._poller.is_alive():

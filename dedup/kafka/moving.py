@@ -15,7 +15,7 @@ from dovecote.process.topics import most_bytes, without_write
 from outbox.errors import DovecoteError, InvalidEvent
 from outbox.kafka import MOST_BYTES, PARTITIONER
 from outbox.kafka_errors import right, told
-from outbox.secrets import fresh_all
+from outbox.tokens.source import for_client
 
 _SECONDS = 30.0
 _STEP_SECONDS = 0.5
@@ -77,7 +77,7 @@ class Mover:
         self._forbidden: list[KafkaError] = []
         self._producer = Producer(
             {
-                **fresh_all(kafka),
+                **for_client(kafka),
                 "transactional.id": transactional_id(topic),
                 # A topic's own limit holds. Each record goes alone, so that none is refused for
                 # what lies beside it.

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from dedup.rules.lanes.assigned import Assigned
 from outbox import forks
 from outbox.kafka import kafka_logger, topic_id
-from outbox.secrets import fresh_all
+from outbox.tokens.source import for_client
 
 _log = logging.getLogger("dovecote.consumer")
 _client_log = kafka_logger("dovecote.consumer.kafka")
@@ -57,7 +57,7 @@ class TopicIds:
         with self._lock:
             if self._admin is None:
                 self._admin = AdminClient(
-                    {**fresh_all(self._kafka), "log_level": 0}, logger=_client_log
+                    {**for_client(self._kafka), "log_level": 0}, logger=_client_log
                 )
             admin = self._admin
         return admin.describe_topics(TopicCollection(names), request_timeout=_ANSWER_SECONDS)

@@ -6,7 +6,7 @@ from confluent_kafka import Consumer, KafkaException
 
 from outbox.errors import BadSettings
 from outbox.kafka import kafka_logger
-from outbox.secrets import fresh_all
+from outbox.tokens.source import for_check, refreshed
 
 _log = kafka_logger("dovecote.consumer.kafka")
 
@@ -61,7 +61,7 @@ def client_properties(
         fixed["partition.assignment.strategy"] = assignor
     if instance is not None:
         fixed["group.instance.id"] = instance
-    return {**defaults, **fresh_all(given), **fixed}
+    return {**defaults, **refreshed(given), **fixed}
 
 
 SAID_BY = {
@@ -90,7 +90,8 @@ def check_properties(properties: Properties) -> None:
     Raises:
         BadSettings: it does not; the message names the property.
     """
-    given = {name: value for name, value in properties.items() if name != "bootstrap.servers"}
+    given = for_check({**properties})
+    given.pop("bootstrap.servers", None)
     try:
         Consumer(given, logger=_log).close()
     except KafkaException as error:

@@ -13,7 +13,7 @@ from dedup.rules.unread import Place, SkipNote
 from outbox.errors import DovecoteError
 from outbox.kafka import kafka_logger
 from outbox.kafka_errors import OF_GROUP, right, told
-from outbox.secrets import fresh_all
+from outbox.tokens.source import for_client
 
 TOPIC = "dovecote.skips"
 """Keeps the newest note on each offset; nothing else is written there."""
@@ -48,7 +48,7 @@ def notes_of(
     """
     consumer = Consumer(
         {
-            **fresh_all(kafka),
+            **for_client(kafka),
             "group.id": "dovecote-skips",  # required by the client, but not used
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
@@ -119,10 +119,10 @@ def keep(kafka: Mapping[str, str], note: SkipNote) -> None:
         DovecoteError: it may not be there.
     """
     try:
-        _make_topic(AdminClient(fresh_all(kafka), logger=_log))
+        _make_topic(AdminClient(for_client(kafka), logger=_log))
         producer = Producer(
             {
-                **fresh_all(kafka),
+                **for_client(kafka),
                 "acks": "all",
                 "enable.idempotence": True,
                 "message.timeout.ms": int(_SECONDS * 1000),

@@ -27,7 +27,7 @@ from dedup.unread.notes import keep, notes_of
 from outbox.errors import DovecoteError
 from outbox.kafka import kafka_logger, topic_id
 from outbox.kafka_errors import right, told
-from outbox.secrets import fresh_all
+from outbox.tokens.source import for_client
 
 OF_RECORD = {
     KafkaError.INVALID_MSG,
@@ -158,7 +158,7 @@ class _Reader:
                 # Nothing is wanted but the first record.
                 "queued.max.messages.kbytes": 1_024,
                 **CHECKED,
-                **fresh_all(kafka),
+                **for_client(kafka),
                 "group.id": "dovecote-skips",  # required by the client, but not used
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
@@ -242,7 +242,7 @@ class _Reader:
 
 def _id(kafka: Mapping[str, str], topic: str) -> str | None:
     """Return the id of a topic; None: the broker has none, or does not tell us."""
-    admin = AdminClient(fresh_all(kafka), logger=_log)
+    admin = AdminClient(for_client(kafka), logger=_log)
     try:
         asked = admin.describe_topics(TopicCollection([topic]), request_timeout=_SECONDS)
         return topic_id(asked[topic].result(_SECONDS).topic_id)

@@ -14,7 +14,7 @@ from dovecote.observe.rules.start import Start, first_offsets
 from outbox.errors import BadSettings, DovecoteError
 from outbox.kafka import headers_of, kafka_logger
 from outbox.kafka_errors import OF_GROUP, require_answers, right, told
-from outbox.secrets import fresh_all
+from outbox.tokens.source import for_client
 
 GROUP = "dovecote-observe"
 """Names those who look at topics; nothing is committed with it."""
@@ -115,7 +115,7 @@ class Reader:
         consumer = Consumer(
             {
                 **CHECKED,
-                **fresh_all(self._kafka),
+                **for_client(self._kafka),
                 "group.id": GROUP,
                 "isolation.level": self._isolation,
                 "enable.partition.eof": True,

@@ -36,6 +36,7 @@ from dovecote.process.durations import duration, positive
 from dovecote.process.references import POINTERS, UNSET, is_pointer, resolve, with_place
 from outbox.errors import BadSettings
 from outbox.secrets import Read, Reread, fresh_all
+from outbox.tokens.identity import KEY, encoded, require_fit
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -123,13 +124,87 @@ def _kafka(value: object, _: object, info: ValidationInfo) -> dict[str, str]:
     if not isinstance(value, Mapping):
         msg = 'must be a table of Kafka client properties, such as "bootstrap.servers"'
         raise ValueError(msg)  # noqa: TRY004  # pydantic turns only ValueError into a message
-    found = {str(k): _property(str(k), given, _environ(info)) for k, given in value.items()}
+    environ = _environ(info)
+    found = {
+        str(k): _identity(given, environ) if k == KEY else _property(str(k), given, environ)
+        for k, given in value.items()
+    }
+    require_fit(found)
     for name in _BROKERS & found.keys():
         # The client would take none for brokers that are away; mostly a variable was empty.
         if not found[name].strip(" ,\t\r\n"):
             msg = f'"{name}" is empty: give the brokers, as host:port, separated by commas'
             raise ValueError(msg)
     return found
+
+
+def _identity(given: object, environ: Mapping[str, str]) -> str:
+    """Return the table of an identity as one property, which is read again if a secret can be."""
+    whole, pointed = resolve(given, environ)
+    if isinstance(whole, Reread) and pointed:
+        return Reread(_WholeIdentity(whole.read))
+    if isinstance(whole, str):
+        return _whole(whole)
+    if not isinstance(given, Mapping):
+        raise ValueError(_NO_IDENTITY)  # noqa: TRY004  # pydantic turns only ValueError into a message
+    table = {str(name): _of_identity(str(name), each, environ) for name, each in given.items()}
+    changes = any(isinstance(each, Reread) for each in table.values())
+    return Reread(_IdentityTable(table)) if changes else _encoded(table)
+
+
+@dataclass(frozen=True, slots=True)
+class _WholeIdentity:
+    """A table that a file holds, or that a command prints."""
+
+    read: Read
+
+    def __call__(self, *, anew: bool) -> str:
+        return _whole(self.read(anew=anew))
+
+
+@dataclass(frozen=True, slots=True)
+class _IdentityTable:
+    """A table whose secrets are read again."""
+
+    table: Mapping[str, object]
+
+    def __call__(self, *, anew: bool) -> str:
+        return _encoded(self.table, anew=anew)
+
+
+_NO_IDENTITY = f'{KEY} must be a table, such as [kafka.{KEY}] with provider = "oidc"'
+
+
+def _whole(text: str) -> str:
+    """Return a whole table that a variable, a file or a command holds, as JSON."""
+    try:
+        table = strict_json.loads(text)
+    except ValueError:
+        table = None
+    if not isinstance(table, dict):
+        raise ValueError(_NO_IDENTITY)  # noqa: TRY004  # as above
+    return _encoded(table)
+
+
+def _encoded(table: Mapping[str, object], *, anew: bool = False) -> str:
+    try:
+        return encoded(fresh_all(table, anew=anew))
+    except ValueError as error:
+        msg = f"{KEY}: {error}"
+        raise ValueError(msg) from None
+
+
+def _of_identity(name: str, given: object, environ: Mapping[str, str]) -> object:
+    try:
+        value, pointed = resolve(given, environ)
+    except ValueError as error:
+        msg = f"{KEY}.{name}: {error}"
+        raise ValueError(msg) from None
+    if _SECRET.search(name) and not pointed:
+        msg = f"{KEY}.{name} is a secret: write {POINTERS} in its place"
+        raise ValueError(msg)
+    # A variable holds a table as JSON.
+    return _literal(value) if pointed and type(value) is str and value[:1] == "{" else value
 
 
 _BROKERS = frozenset({"bootstrap.servers", "metadata.broker.list"})
@@ -386,7 +461,7 @@ class _Given:
         match found:
             case {"env": str(name)}:
                 return f" (set by {name})"
-            case {**inner} if inner and (variable := _variable(inner)):
+            case {**inner} if inner and (variable := _variable(inner, self.prefix)):
                 return f" (set by {variable})"
             # If the environment sets nothing, the file is named already.
             case _ if self.file is not None and _points(self.data) and not _points(found):
@@ -408,15 +483,18 @@ class _Given:
         return ""
 
 
-def _variable(value: object) -> str | None:
+def _variable(value: object, prefix: str) -> str | None:
     """
     Return a variable that sets something in it, if that variable's name has one table too many.
+
+    A variable that the file itself points to is none.
     """
     match value:
         case {"env": str(name)}:
-            return name
+            return name if name.startswith(f"{prefix}_") else None
         case {**inner}:
-            return next(filter(None, map(_variable, inner.values())), None)
+            found = (_variable(each, prefix) for each in inner.values())
+            return next(filter(None, found), None)
         case _:
             return None
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own exp
 
 from outbox.errors import DovecoteError
 from outbox.kafka import kafka_logger
-from outbox.secrets import fresh_all
+from outbox.tokens.source import for_client
 
 _log = kafka_logger("dovecote.consumer.kafka")
 _MAY_WRITE = {AclOperation.WRITE, AclOperation.ALL}
@@ -25,7 +25,7 @@ def topics(kafka: Mapping[str, str], *, timeout: float = 10.0) -> Collection[str
     Raises:
         DovecoteError: Kafka does not answer; the message names the brokers asked.
     """
-    admin = AdminClient(fresh_all(kafka), logger=_log)
+    admin = AdminClient(for_client(kafka), logger=_log)
     try:
         return admin.list_topics(timeout=timeout).topics.keys()
     except KafkaException as error:
@@ -47,7 +47,7 @@ def most_bytes(
     wanted = [ConfigResource(ResourceType.TOPIC, name) for name in dict.fromkeys(names)]
     if not wanted:
         return {}
-    admin = AdminClient(fresh_all(kafka), logger=_log)
+    admin = AdminClient(for_client(kafka), logger=_log)
     found: dict[str, int] = {}
     for resource, answer in admin.describe_configs(wanted, request_timeout=timeout).items():
         try:
@@ -68,7 +68,7 @@ def without_write(
     wanted = sorted(set(names))
     if not wanted:
         return []
-    admin = AdminClient(fresh_all(kafka), logger=_log)
+    admin = AdminClient(for_client(kafka), logger=_log)
     answers = admin.describe_topics(
         TopicCollection(wanted), include_authorized_operations=True, request_timeout=timeout
     )

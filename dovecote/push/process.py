@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from dovecote.process.http.connections import Bounds
 from dovecote.process.http.server import serve
+from dovecote.process.tokens import ReadyWithTokens, TokenNumbers
 from dovecote.push.api.access import hashed
 from dovecote.push.api.app import application
 from dovecote.push.api.caller import Owners
@@ -89,6 +90,7 @@ def running(
         journal.start()
         stack.callback(journal.stop)
         engine, registry = make(journal)
+        numbers = TokenNumbers(registry)
         engine.start()
         stack.callback(engine.stop)
         feed = Feed(
@@ -110,7 +112,7 @@ def running(
                 owners=Owners(settings.api.owned_ids()),
             ),
             page(),
-            metrics(registry),
+            metrics(numbers),
             tokens=scopes,
             max_body=settings.api.max_body,
             note=audit.note,
@@ -123,9 +125,9 @@ def running(
                 http.port,
                 hosts=http.hosts,
                 bounds=_bounds(len(scopes)),
-                health=feed.health,
+                health=ReadyWithTokens(feed.health),
                 # They name all subscriptions, also those that some token may not see.
-                numbers=registry if all(scope.sees_all for _, scope in scopes) else None,
+                numbers=numbers if all(scope.sees_all for _, scope in scopes) else None,
             )
         )
         feed.start()

@@ -13,7 +13,8 @@ from outbox.errors import BadSettings
 from outbox.event import Event
 from outbox.kafka import PARTITIONER, Credentials, kafka_logger
 from outbox.kafka_errors import right, told
-from outbox.secrets import fresh_all
+from outbox.tokens.identity import KEY, encoded, require_fit
+from outbox.tokens.source import for_check, for_client
 
 _BROKERS = ("bootstrap.servers", "metadata.broker.list")
 _log = kafka_logger("dovecote.producer.kafka")
@@ -36,9 +37,11 @@ _OTHER_NAMES = frozenset({"request.required.acks", "delivery.timeout.ms", "trans
 
 # Purging answers at once; a record without an answer by then is unsure.
 _PURGE_SECONDS, _STEP = 5.0, 0.05
+# Seconds for the first token of a process; meanwhile events go through the outbox.
+_TOKEN = 2.0
 
 
-def properties(given: Mapping[str, str], *, events: int, size: int) -> dict[str, str | bool]:
+def properties(given: Mapping[str, Any], *, events: int, size: int) -> dict[str, Any]:
     """
     Return the producer's configuration, for at most `events` events of `size` bytes together.
 
@@ -51,7 +54,7 @@ def properties(given: Mapping[str, str], *, events: int, size: int) -> dict[str,
             "out"
         )
         raise BadSettings(msg)
-    if not any(given.get(name, "").strip(" ,") for name in _BROKERS):
+    if not any(str(given.get(name, "")).strip(" ,") for name in _BROKERS):
         msg = "kafka: bootstrap.servers is missing: the brokers, as host:port, …"
         raise BadSettings(msg)
     defaults = {
@@ -75,25 +78,45 @@ def properties(given: Mapping[str, str], *, events: int, size: int) -> dict[str,
         "reconnect.backoff.max.ms": "2000",
         "topic.metadata.propagation.max.ms": "5000",
     }
-    found = {**defaults, **given, **FIXED}
+    found = {**defaults, **_with_identity(given), **FIXED}
+    checked = for_check(found)
+    checked.pop("bootstrap.servers", None)
     try:
-        Producer({k: v for k, v in found.items() if k != "bootstrap.servers"}, logger=_log)
+        Producer(checked, logger=_log)
     except KafkaException as error:
         msg = f"kafka: {error.args[0].str()}"
         raise BadSettings(msg) from error
     return found
 
 
+def _with_identity(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return properties with the table of an identity as clients have it."""
+    found = dict(given)
+    try:
+        if isinstance(table := given.get(KEY), Mapping):
+            found[KEY] = encoded(table)
+        require_fit(found)
+    except ValueError as error:
+        msg = f"kafka: {error}"
+        raise BadSettings(msg) from None
+    return found
+
+
 class Direct:
     """One idempotent producer, until the first failure."""
 
-    def __init__(self, configuration: Mapping[str, str | bool]) -> None:
-        """Connect in the background."""
+    def __init__(self, configuration: Mapping[str, Any]) -> None:
+        """
+        Connect in the background.
+
+        Raises:
+            NoToken, BadSettings: the provider of an identity gives no token.
+        """
         self._acknowledged: list[int] = []
         self._failure: str | None = None
         self._topic = ""
         credentials = Credentials(configuration)
-        listening: Any = {**fresh_all(configuration), "error_cb": credentials.heard}
+        listening: Any = {**for_client(configuration, _TOKEN), "error_cb": credentials.heard}
         self._producer = Producer(listening, logger=_log)
         credentials.keep(self._producer)
 

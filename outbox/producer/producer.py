@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
-from typing import Self
+from typing import Any, Self
 
 from outbox import forks
 from outbox import schema as outbox_schema
@@ -45,7 +45,7 @@ class Producer:
     def __init__(
         self,
         dsn: str | Callable[[], str],
-        kafka: Mapping[str, str | Callable[[], str]],
+        kafka: Mapping[str, Any],
         *,
         schema: str = outbox_schema.DEFAULT_SCHEMA,
         options: Options | None = None,
@@ -54,9 +54,10 @@ class Producer:
         """
         Begin; the servers need not be reachable.
 
-        `kafka` holds properties of librdkafka. A function in place of `dsn` or of a property
-        returns its text; it is called again for each connection and each Kafka client, so that a
-        password may change. While it raises, its last text is used.
+        `kafka` holds properties of librdkafka, and may have a table `identity` as in settings
+        files. A function in place of `dsn` or of a property returns its text; it is called again
+        for each connection and each Kafka client, so that a password may change. While it raises,
+        its last text is used.
 
         The producer's threads call `observe` with the name of a counter and a count; it must be
         quick. Its first exception is logged, and none of them keeps an event from being sent.

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 
 from confluent_kafka import KafkaException
 
-from outbox.errors import NotAccepted, ProducerClosed
+from outbox.errors import BadSettings, NotAccepted, NoToken, ProducerClosed
 from outbox.event import Event
 from outbox.producer.direct import Direct
 from outbox.producer.fallback import Fallback
@@ -198,7 +198,12 @@ class Sender:
             self._ended.wait(_LOOK)
             return
         self._reaching.longer()
-        direct = self._connect()
+        try:
+            direct = self._connect()
+        except (NoToken, BadSettings, KafkaException) as error:
+            with self._changed:
+                self._ledger.kafka_trouble = str(error)
+            return
         # Without a topic to ask for, the first event will show it.
         trouble = None if self._topic is None else direct.trouble(self._topic, _TRY)
         with self._changed:

@@ -11,7 +11,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 )
 
 from outbox.kafka import Credentials, kafka_logger
-from outbox.secrets import fresh_all
+from outbox.tokens.source import for_client
 from relay.kafka.errors import MISSING, OF_TOPIC, code_of
 from relay.kafka.progress_topic import ALWAYS_THERE, client_properties
 from relay.rules.parking import Reason
@@ -43,7 +43,7 @@ class Asking:
         if self._admin is None:
             credentials = Credentials(self._properties)
             # The type declares the values as if there were no callbacks.
-            listening: Any = {**fresh_all(self._properties), "error_cb": credentials.heard}
+            listening: Any = {**for_client(self._properties), "error_cb": credentials.heard}
             self._admin = AdminClient(listening, logger=_log)
             credentials.keep(self._admin)
         try:

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 from outbox.envelope import ID
 from outbox.kafka import headers_of, kafka_logger
 from outbox.kafka_errors import FORBIDDEN, require_answers, right, told
-from outbox.secrets import fresh_all
+from outbox.tokens.source import for_client
 from relay.errors import Outage, Refused
 from relay.kafka.errors import MISSING
 from relay.kafka.progress_topic import client_properties
@@ -53,7 +53,7 @@ class LookingBack:
 
         Records sent before `since` may belong to events that the database has already deleted.
         """
-        self._kafka: dict[str, str | int | float | bool] = {**client_properties(kafka)}
+        self._kafka = client_properties(kafka)
         self._timeout = timeout
         self._start, self._since = max(0, start), since
         self._doubts = Doubts()
@@ -81,7 +81,7 @@ class LookingBack:
         self._doubts = doubts
         try:
             isolation = "read_uncommitted" if fenced else "read_committed"
-            consumer = Consumer(fresh_all(self._properties(isolation)), logger=_client_log)
+            consumer = Consumer(self._properties(isolation), logger=_client_log)
             try:
                 partitions = self._partitions(consumer, topics)
                 ends = {
@@ -96,7 +96,7 @@ class LookingBack:
 
     def _properties(self, isolation: str) -> dict[str, str | int | float | bool]:
         return {
-            **self._kafka,
+            **for_client(self._kafka),
             "group.id": _GROUP,
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
@@ -119,14 +119,12 @@ class LookingBack:
         leaders = _leaders(metadata, wanted)
         for broker in metadata.brokers.values():
             # A client that knows one broker gets that broker's own belief.
-            alone: dict[str, str | int | float | bool] = {
-                **self._kafka,
+            alone = {
+                **for_client(self._kafka),
                 "bootstrap.servers": f"{broker.host}:{broker.port}",
             }
             try:
-                answer = AdminClient(fresh_all(alone), logger=_client_log).list_topics(
-                    timeout=_ASK
-                )
+                answer = AdminClient(alone, logger=_client_log).list_topics(timeout=_ASK)
             except KafkaException as error:
                 _log.warning("broker %s:%d: %s", broker.host, broker.port, error.args[0].str())
                 continue
@@ -179,7 +177,7 @@ class LookingBack:
         raise Refused(msg)
 
     def _configs(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
-        admin = AdminClient(fresh_all(self._kafka), logger=_client_log)
+        admin = AdminClient(for_client(self._kafka), logger=_client_log)
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)]
         found: dict[str, dict[str, str]] = {}
         if not resources:
@@ -205,7 +203,7 @@ class LookingBack:
         left = {each for each, end in ends.items() if self._next[each] < end}
         if not left:
             return
-        consumer = Consumer(fresh_all(self._properties("read_committed")), logger=_client_log)
+        consumer = Consumer(self._properties("read_committed"), logger=_client_log)
         try:
             consumer.assign([TopicPartition(*each, self._next[each]) for each in sorted(left)])
             moved = time.monotonic()

@@ -23,7 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from outbox.kafka import kafka_logger
 from outbox.kafka_errors import FORBIDDEN, OF_GROUP, right, told
-from outbox.secrets import fresh_all
+from outbox.tokens.source import for_client, source_of
 from relay.errors import Outage, Refused
 from relay.kafka.errors import MISSING, shuts_out
 from relay.rules.places.progress import Progress, key_of
@@ -49,7 +49,7 @@ _STANDSTILL = 1.0
 _CLIENT = (
     "bootstrap.", "security.", "sasl.", "enable.sasl.", "ssl.", "enable.ssl.", "https.",
     "client.", "socket.", "connections.", "reconnect.", "broker.", "api.version.", "plugin.",
-    "debug", "log",
+    "debug", "log", "identity",
 )  # fmt: skip
 
 
@@ -65,7 +65,7 @@ class ProgressTopic:
         self.name, self._timeout = name, timeout
         self._client = client_properties(properties)
         self._said: list[KafkaError] = []
-        self._is_new = False
+        self._is_new = self._was_let_in = False
 
     def cluster(self) -> str:
         """
@@ -160,7 +160,7 @@ class ProgressTopic:
     def _admin(self) -> AdminClient:
         self._said.clear()
         # The type declares the values as if there were no callbacks.
-        listening: Any = {**fresh_all(self._client), "error_cb": self._said.append}
+        listening: Any = {**for_client(self._client), "error_cb": self._said.append}
         return AdminClient(listening, logger=_log)
 
     def _topics(self, admin: AdminClient) -> dict[str, TopicMetadata]:
@@ -175,10 +175,11 @@ class ProgressTopic:
             Refused: it does not let us in.
         """
         try:
-            return admin.list_topics(timeout=self._timeout)
+            found = admin.list_topics(timeout=self._timeout)
         except KafkaException as error:
             admin.poll(0)  # calls error_cb with librdkafka's errors about its brokers
-            if shut := next(filter(shuts_out, self._said), None):
+            shut = next(filter(shuts_out, self._said), None)
+            if shut is not None and not self._is_outage_of_tokens():
                 msg = (
                     f"Kafka: {shut.str()}; waiting does not mend that: correct `[kafka]` and its "
                     "secrets, or the broker's"
@@ -187,6 +188,17 @@ class ProgressTopic:
             reasons = [each.str() for each in (error.args[0], *self._said[:1])]
             msg = f"Kafka: {'; '.join(reasons)}"
             raise Outage(msg) from error
+        self._was_let_in = True
+        return found
+
+    def _is_outage_of_tokens(self) -> bool:
+        """
+        Return whether a broker that does not let us in may do so again without a change.
+
+        A token expires while its provider is away; or the broker cannot ask for the keys.
+        """
+        source = source_of(self._client)
+        return source is not None and (self._was_let_in or source.trouble != "")
 
     def _check_partitions(self, partitions: int) -> None:
         # If another transactional.id writes to the partition, its open transaction hides our
@@ -338,7 +350,7 @@ class ProgressTopic:
     def _consumer(self) -> Consumer:
         return Consumer(
             {
-                **fresh_all(self._client),
+                **for_client(self._client),
                 "group.id": _GROUP,  # required, never used: we assign
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",

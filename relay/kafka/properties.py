@@ -7,7 +7,7 @@ from confluent_kafka import KafkaException, Producer
 
 from outbox.errors import BadSettings
 from outbox.kafka import PARTITIONER, kafka_logger
-from outbox.secrets import fresh_all
+from outbox.tokens.source import for_check, refreshed
 
 _log = kafka_logger("dovecote.relay.kafka")
 
@@ -61,7 +61,7 @@ def producer_properties(
         # Records after a failed one must not be delivered before it is repeated. That does not
         # cover a record that times out, so none does.
         fixed |= {"enable.gapless.guarantee": "true", "message.timeout.ms": "0"}
-    return {**defaults, **fresh_all(given), **fixed}
+    return {**defaults, **refreshed(given), **fixed}
 
 
 FIXED = frozenset(
@@ -79,7 +79,8 @@ def check_properties(properties: Mapping[str, str | bool]) -> None:
     Raises:
         BadSettings: it does not; the message names the property.
     """
-    given = {name: value for name, value in properties.items() if name != "bootstrap.servers"}
+    given = for_check({**properties})
+    given.pop("bootstrap.servers", None)
     try:
         Producer(given, logger=_log)
     except KafkaException as error:

@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from outbox.errors import BadSettings
 from outbox.kafka import Credentials, kafka_logger, reach
 from outbox.kafka_errors import FORBIDDEN, right, told
+from outbox.tokens.source import for_client
 from relay.decoding.headers import headers
 from relay.errors import Fenced, Outage, Refused, RelayError, Unpublishable
 from relay.kafka.errors import BROKEN, CLOCK, FENCED, POISON, of_clocks, refusal
@@ -145,7 +146,7 @@ class _KafkaPublisher:
                 "on_delivery": self._undelivered.reported,
                 "error_cb": self._credentials.heard,
             }
-            self._producer = Producer({**properties, **callbacks}, logger=_log)
+            self._producer = Producer({**for_client(properties), **callbacks}, logger=_log)
             self._credentials.keep(self._producer)
         except KafkaException as error:
             msg = f"[kafka]: {error.args[0].str()}"

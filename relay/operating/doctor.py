@@ -15,11 +15,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 from psycopg import sql
 
 from outbox import schema as outbox_schema
-from outbox.errors import DovecoteError, NotAllowed, first_line
+from outbox.errors import BadSettings, DovecoteError, NotAllowed, NoToken, first_line
 from outbox.kafka import kafka_logger
 from outbox.schema import holds
 from outbox.schema.belongings import OURS
-from outbox.secrets import fresh_all
+from outbox.tokens.source import for_client, source_of
 from relay.errors import Outage, Refused, RelayError
 from relay.kafka.progress_topic import ProgressTopic, client_properties
 from relay.operating import clocks
@@ -151,9 +151,11 @@ def _examine(settings: RelaySettings, shard: Shard | None, timeout: float) -> It
     broker: Broker | None = None
     try:
         broker = _broker(settings, timeout)
-    except RelayError as error:
+    except (RelayError, NoToken, BadSettings) as error:
         yield _of_error(error)
     else:
+        if (source := source_of(settings.kafka)) is not None:
+            yield Finding("ok", f"{source.name} gives a token for Kafka")
         yield from of_broker(broker, wanted)
     try:
         server = _server(settings, shard, broker, wanted)
@@ -179,8 +181,10 @@ def _examine(settings: RelaySettings, shard: Shard | None, timeout: float) -> It
         yield from of_both(server, broker, wanted)
 
 
-def _of_error(error: RelayError) -> Finding:
+def _of_error(error: DovecoteError) -> Finding:
     """Return an error of the broker as a finding."""
+    if isinstance(error, NoToken | BadSettings):
+        return Finding("fail", str(error), "correct `[kafka.identity]`, or see why it is away")
     if isinstance(error, Outage):
         return Finding("fail", str(error), "is it there, and is `bootstrap.servers` right?")
     return of_message(str(error))
@@ -202,7 +206,7 @@ def _later(settings: RelaySettings, timeout: float) -> Progress | None:
 
 def _longest_transaction(settings: RelaySettings, timeout: float) -> int | None:
     """Return the broker's transaction.max.timeout.ms, None if it does not tell us."""
-    admin = AdminClient(fresh_all(client_properties(settings.kafka)), logger=_client_log)
+    admin = AdminClient(for_client(client_properties(settings.kafka)), logger=_client_log)
     try:
         number = next(iter(admin.list_topics(timeout=timeout).brokers))
         resource = ConfigResource(ResourceType.BROKER, str(number))

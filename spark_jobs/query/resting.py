@@ -128,7 +128,7 @@ class Arrivals:
     def has_after(self, ends: Ends) -> bool:
         """Return whether there may be records after `ends`; also if Kafka does not answer."""
         if self._admin is None:
-            self._admin = AdminClient({**kafka_options.client(self._kafka), "log_level": 0})
+            self._admin = AdminClient({**kafka_options.connected(self._kafka), "log_level": 0})
         read = {
             TopicPartition(topic, partition): offset
             for topic, partitions in ends.items()

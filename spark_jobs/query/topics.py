@@ -68,7 +68,7 @@ def _require_rights(settings: Job, missing: Collection[str]) -> None:
         names = [topic for topic in dict.fromkeys(wanted) if topic in missing]
         if not names:
             continue
-        admin = AdminClient({**kafka_options.client(kafka), "log_level": 0})
+        admin = AdminClient({**kafka_options.connected(kafka), "log_level": 0})
         answers = admin.describe_topics(TopicCollection(names), request_timeout=_SECONDS)
         for topic in names:
             try:
@@ -133,7 +133,7 @@ def _unmatched(kafka: Mapping[str, str], entries: Collection[str]) -> list[str]:
 
 
 def _topics_there(kafka: Mapping[str, str]) -> Collection[str]:
-    admin = AdminClient({**kafka_options.client(kafka), "log_level": 0})
+    admin = AdminClient({**kafka_options.connected(kafka), "log_level": 0})
     try:
         return admin.list_topics(timeout=_SECONDS).topics
     except KafkaException as error:

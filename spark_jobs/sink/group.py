@@ -107,7 +107,7 @@ class GroupOffsets:
 
     def _configuration(self) -> dict[str, str | int | float | bool]:
         return {
-            **kafka_options.client(self._kafka),
+            **kafka_options.connected(self._kafka),
             "group.id": self._group,
             "enable.auto.commit": False,
         }

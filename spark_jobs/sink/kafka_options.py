@@ -1,13 +1,18 @@
 """The properties of a job's Kafka clients, which are librdkafka's."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from confluent_kafka import KafkaError
 
 from outbox.kafka import PARTITIONER
 from outbox.secrets import fresh_all
+from outbox.tokens.source import for_client
 
-_CLIENT = ("bootstrap.", "security.", "sasl.", "ssl.", "client.", "socket.", "broker.", "oauth")
+_CLIENT = (
+    *("bootstrap.", "security.", "sasl.", "ssl.", "client.", "socket.", "broker.", "oauth"),
+    "identity",
+)
 
 MESSAGE_MAX_BYTES = 1_048_588
 """The broker's own default, like the relay's: the events that it publishes come through here."""
@@ -77,6 +82,20 @@ def client(properties: Mapping[str, str]) -> dict[str, str]:
     """Return librdkafka's properties that say how to reach the broker, as they are now."""
     given = {name: value for name, value in properties.items() if name.startswith(_CLIENT)}
     return fresh_all(given)
+
+
+# Spark tries a task a few times at once, so each try waits for a provider that is away.
+_TOKEN_SECONDS = 60.0
+
+
+def connected(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return what `client` does, with secrets as they are now, and with a token."""
+    return with_token(client(properties))
+
+
+def with_token(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return properties as a new client in a driver or a task takes them."""
+    return for_client(properties, _TOKEN_SECONDS)
 
 
 def producer(

@@ -12,7 +12,6 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from outbox.errors import BadSettings
 from outbox.kafka_errors import OF_GROUP, right, told
-from outbox.secrets import fresh_all
 from spark_jobs.errors import KafkaUnavailable, MarkerRefused
 from spark_jobs.sink import kafka_options
 from spark_jobs.sink.markers import Marker
@@ -227,13 +226,13 @@ class MarkerTopic:
         return KafkaUnavailable(f"marker topic {self.name}: {said}")
 
     def _admin(self) -> AdminClient:
-        return AdminClient({**fresh_all(self._client), "log_level": 0})
+        return AdminClient({**kafka_options.connected(self._client), "log_level": 0})
 
     @contextmanager
     def _consumer(self) -> Iterator[Consumer]:
         consumer = Consumer(
             {
-                **fresh_all(self._client),
+                **kafka_options.connected(self._client),
                 "group.id": "dovecote-markers",  # required by the client, never used
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",

@@ -63,7 +63,7 @@ def known(kafka: Mapping[str, str]) -> dict[str, Bounds]:
 
 def ask(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, Bounds]:
     """Ask for the bounds of `topics`; `NOTHING` for one about which this client may not ask."""
-    admin = AdminClient({**kafka_options.client(kafka), "log_level": 0})
+    admin = AdminClient({**kafka_options.connected(kafka), "log_level": 0})
     asked = admin.describe_configs(
         [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics],
         request_timeout=_SECONDS,

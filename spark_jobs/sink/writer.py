@@ -113,7 +113,9 @@ class Writer:
         self._failure: KafkaError | None = None
         # Writers are in Spark's worker processes, which do nothing else.
         keep_freed()
-        self._producer = Producer({**config, "error_cb": self._ended}, logger=_silent)
+        self._producer = Producer(
+            {**kafka_options.with_token(config), "error_cb": self._ended}, logger=_silent
+        )
         self.marker: Marker | None = None
         self.name = secrets.token_hex(8)
         """Distinguishes it from all other writers."""

@@ -18,7 +18,6 @@ from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay
 
 from outbox.kafka import Credentials, kafka_logger
 from outbox.kafka_errors import FORBIDDEN, right, told
-from outbox.secrets import fresh_all
 from spark_jobs.errors import KafkaUnavailable, SourceChanged
 from spark_jobs.sink import kafka_options
 from spark_jobs.source.offsets import Offsets
@@ -157,7 +156,8 @@ class Cluster:
     def _client(self) -> AdminClient:
         if self._admin is None:
             credentials = Credentials(self._properties)
-            given: Any = {**fresh_all(self._properties), "error_cb": credentials.heard}
+            properties = kafka_options.connected(self._properties)
+            given: Any = {**properties, "error_cb": credentials.heard}
             self._admin = AdminClient({**given, "log_level": 0}, logger=_log)
             credentials.keep(self._admin)
         return self._admin

@@ -98,7 +98,7 @@ def _with_consumer(
 def _made(config: SourceConfig, *, is_large: bool) -> Consumer:
     return Consumer(
         {
-            **kafka_options.client(config.kafka),
+            **kafka_options.connected(config.kafka),
             # Otherwise the broker holds a request at the end of a partition, and the consumer's
             # next one with it.
             "fetch.wait.max.ms": 10,

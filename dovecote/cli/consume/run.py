@@ -19,6 +19,7 @@ from dovecote.process.logs import LogFormat, LogLevel, configure
 from dovecote.process.memory import relax
 from dovecote.process.settings import load
 from dovecote.process.signals import on_end
+from dovecote.process.tokens import asked
 from outbox.errors import BadSettings
 
 # Beyond the drain: to commit, and to leave the group.
@@ -58,7 +59,8 @@ def run(
     sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds text
     consumer = Consumer(settings, load_function(reference, duty="handler"))
     if check:
-        typer.echo(f"settings are valid: group {settings.group!r}, {settings.policy}")
+        said = asked([settings.kafka])
+        typer.echo(f"settings are valid: group {settings.group!r}, {settings.policy}{said}")
         return
     log = configure(log_format, log_level)
 

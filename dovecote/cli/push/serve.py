@@ -37,6 +37,7 @@ def serve(
     require_push()
     # The web server and the HTTP client are not loaded for other commands.
     from dovecote.process.memory import relax, take_turns
+    from dovecote.process.tokens import asked
     from dovecote.push.process import engine, running
     from dovecote.push.settings import PREFIX, PushSettings
     from dovecote.push.store.secrets import Keys
@@ -44,7 +45,8 @@ def serve(
     settings = load(PushSettings, config, prefix=PREFIX, environ=os.environ)
     Keys(settings.secrets.keys)
     if check:
-        typer.echo(f"settings are valid: brokers {', '.join(sorted(settings.brokers))}")
+        said = asked(settings.brokers.values())
+        typer.echo(f"settings are valid: brokers {', '.join(sorted(settings.brokers))}{said}")
         return
     log = configure(log_format, log_level)
     ending = threading.Event()

@@ -14,6 +14,7 @@ from dovecote.process.logs import LogFormat, LogLevel, configure
 from dovecote.process.memory import relax
 from dovecote.process.settings import load, without_secrets
 from dovecote.process.signals import on_end
+from dovecote.process.tokens import asked
 from relay.health import Health
 from relay.kafka.properties import check_properties
 from relay.metrics import Metrics, Together
@@ -44,7 +45,8 @@ def run(
     settings = load(RelaySettings, config, prefix=PREFIX, environ=os.environ)
     check_properties(settings.producer_properties(outbox="any"))
     if check:
-        typer.echo(f"settings are valid: outbox {settings.name!r}, {settings.mode}")
+        said = asked([settings.kafka])
+        typer.echo(f"settings are valid: outbox {settings.name!r}, {settings.mode}{said}")
         return
     log = configure(log_format, log_level)
     stop = threading.Event()

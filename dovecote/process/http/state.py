@@ -8,6 +8,7 @@ from prometheus_client.registry import Collector
 
 from dovecote.process.health import Ready
 from dovecote.process.settings import HttpSettings
+from dovecote.process.tokens import ReadyWithTokens, TokenNumbers
 
 # Scrapes and probes come one after the other; a process may have 256 descriptors in all.
 _CONNECTIONS, _REQUESTS = 48, 8
@@ -57,6 +58,12 @@ def serve(
 
     bounds = Bounds(connections=_CONNECTIONS, requests=_REQUESTS)
     with server.serve(
-        nothing_else, host, port, hosts=hosts, bounds=bounds, health=health, numbers=numbers
+        nothing_else,
+        host,
+        port,
+        hosts=hosts,
+        bounds=bounds,
+        health=ReadyWithTokens(health),
+        numbers=TokenNumbers(numbers),
     ) as bound:
         yield bound

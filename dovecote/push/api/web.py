@@ -5,7 +5,8 @@ from importlib.resources import files
 
 from fastapi.responses import Response
 from fastapi.routing import APIRouter
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 
 from dovecote.push.api.routing import router
 
@@ -37,7 +38,7 @@ def _file(content: bytes, kind: str) -> Callable[[], Response]:
     return lambda: Response(content, media_type=kind, headers=_PAGE_HEADERS)
 
 
-def metrics(registry: CollectorRegistry) -> APIRouter:
+def metrics(registry: Collector) -> APIRouter:
     """Return /metrics for a process that does not show it to everybody."""
     routes = router()
 

@@ -34,7 +34,7 @@ from outbox import envelope
 from outbox.errors import DovecoteError
 from outbox.kafka import kafka_logger
 from outbox.kafka_errors import right, told
-from outbox.secrets import fresh_all
+from outbox.tokens.source import for_client
 
 _log = logging.getLogger("dovecote.push")
 _client_log = kafka_logger("dovecote.push.kafka")
@@ -206,7 +206,7 @@ class Reading:
     def _make_topics(self) -> None:
         """Create the topics for dead letters and for requeued ones, if they do not exist."""
         subscription = self._subscription
-        admin = AdminClient(fresh_all(self._kafka), logger=_client_log)
+        admin = AdminClient(for_client(self._kafka), logger=_client_log)
         try:
             there = admin.list_topics(timeout=_TOPIC_SECONDS).topics
         except KafkaException as error:
