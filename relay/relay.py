@@ -24,7 +24,7 @@ from relay.errors import LeaseLost, Outage, Refused, Unpublishable
 from relay.guardian import BudgetSpent, Guardian
 from relay.health import KINDS, Trouble
 from relay.kafka.asking import Asking
-from relay.kafka.progress_topic import ProgressTopic, fence_key
+from relay.kafka.progress_topic import ProgressTopic
 from relay.kafka.publisher import More, Publisher, Ready, at_once, no_more
 from relay.metrics import Metrics
 from relay.parking import Admitted, Parking
@@ -47,6 +47,7 @@ from relay.rules.pace import Pace
 from relay.rules.places.fit import cluster_refusal
 from relay.rules.places.lsn import GRANT, NOT_REPORTED
 from relay.rules.places.progress import Newest, Origin, Place, Progress, at, refusal, widened
+from relay.rules.places.search import fence_key
 from relay.rules.row import Row
 from relay.rules.sharding import Shard
 from relay.settings import RelaySettings

@@ -132,7 +132,7 @@ def use_wal(
             raise DovecoteError(msg)
         made = names if shard is None else [names[shard]]
         begun = None
-        with _published(conn, schema, found.publication):
+        with slots.published(conn, schema, found.publication):
             if found.state == "table" or accept_gap:
                 replaced = exist if shard is None else made
                 begun = slots.make(dsn, conn, made, replaced=replaced, within=within, say=say)
@@ -330,27 +330,6 @@ def _require_logical(conn: Connection) -> None:
             "restart the server; the capture was not changed"
         )
         raise DovecoteError(msg)
-
-
-@contextmanager
-def _published(conn: Connection, schema: str, publication: str) -> Iterator[None]:
-    """
-    Publish inserts into the table: while modes change, events arrive both ways.
-
-    A slot sees no publication that is younger. If no slot is made, what was made here goes.
-    """
-    exists = cursor(conn).execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [publication])
-    is_new, name = exists.fetchone() is None, sql.Identifier(publication)
-    if is_new:
-        query = "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert',"
-        query += " publish_via_partition_root = true)"
-        cursor(conn).execute(sql.SQL(query).format(name, sql.Identifier(schema, "events")))
-    try:
-        yield
-    except BaseException:
-        if is_new:
-            cursor(conn).execute(sql.SQL("DROP PUBLICATION {}").format(name))
-        raise
 
 
 def _remember(conn: Connection, schema: str, begins_at: str, *, before: str | None) -> None:

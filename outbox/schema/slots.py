@@ -1,12 +1,14 @@
-"""The replication slots of an outbox: one, or one for each of its shards."""
+"""The replication slots of an outbox, one for each of its shards, and their publication."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from psycopg import Connection, connect, errors, sql
 from psycopg.rows import TupleRow
 
 from outbox.errors import DovecoteError, first_line
+from outbox.postgres.ours import cursor
 from outbox.postgres.session import conninfo, with_secrets
 from outbox.schema import open_transactions
 from outbox.schema.open_transactions import WITHIN, Replication, Say
@@ -213,3 +215,24 @@ def in_order(snapshot: str) -> str:
     """
     xmin, xmax, running = snapshot.split(":")
     return snapshot if int(xmin) <= int(xmax) else f"{xmin}:{xmin}:{running}"
+
+
+@contextmanager
+def published(conn: Connection[Any], schema: str, publication: str) -> Iterator[None]:
+    """
+    Publish inserts into the table: while modes change, events arrive both ways.
+
+    A slot sees no publication that is younger. If no slot is made, what was made here goes.
+    """
+    exists = cursor(conn).execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [publication])
+    is_new, name = exists.fetchone() is None, sql.Identifier(publication)
+    if is_new:
+        query = "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert',"
+        query += " publish_via_partition_root = true)"
+        cursor(conn).execute(sql.SQL(query).format(name, sql.Identifier(schema, "events")))
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            cursor(conn).execute(sql.SQL("DROP PUBLICATION {}").format(name))
+        raise

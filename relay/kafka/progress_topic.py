@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import Any, Self
+from typing import Any, NoReturn
 
 from confluent_kafka import (
     Consumer,
@@ -26,7 +26,8 @@ from outbox.kafka_errors import FORBIDDEN, OF_GROUP, right, told
 from outbox.tokens.source import for_client, source_of
 from relay.errors import Outage, Refused
 from relay.kafka.errors import MISSING, shuts_out
-from relay.rules.places.progress import Progress, key_of
+from relay.rules.places.progress import Progress
+from relay.rules.places.search import Search
 
 _log = kafka_logger("dovecote.relay.kafka")
 
@@ -41,8 +42,6 @@ ALWAYS_THERE = "__consumer_offsets"
 _DELETED = "; was it deleted? Restore it: a relay started anew refuses to begin again"
 _NOT_KNOWN_YET = "; it was made a moment ago, and not every broker knows of it yet"
 
-# Added to progress's key for the record that marks the end.
-_FENCE = b"/fence"
 # Seconds without progress after which a consumer is replaced by a new one.
 _STANDSTILL = 1.0
 
@@ -115,13 +114,13 @@ class ProgressTopic:
             Refused: the topic would mix or forget progress, or we may not see it.
         """
         try:
-            if self._is_sound(self._admin()):
-                return True
-            self._require_sight()
+            is_sound = self._is_sound(self._admin())
+            if not is_sound:
+                self._require_sight()
         except KafkaException as error:
             msg = f"Kafka: {error.args[0].str()}"
             raise Outage(msg) from error
-        return False
+        return is_sound
 
     def _is_sound(self, admin: AdminClient) -> bool:
         """Return whether the topic exists; refuse it if it is not as it must be."""
@@ -140,10 +139,10 @@ class ProgressTopic:
             Outage: the broker does not answer.
             Refused: we may not see it.
         """
-        if self.name in self._topics(self._admin()):
-            return True
-        self._require_sight()
-        return False
+        is_there = self.name in self._topics(self._admin())
+        if not is_there:
+            self._require_sight()
+        return is_there
 
     def _require_sight(self) -> None:
         """
@@ -154,8 +153,11 @@ class ProgressTopic:
         with closing(self._consumer()) as consumer:
             found = consumer.list_topics(self.name, timeout=self._timeout).topics[self.name]
         if found.error is not None and found.error.code() in FORBIDDEN:
-            msg = "not allowed to read progress: "
-            raise Refused(msg + told(found.error, right("Read", "topic", self.name)))
+            self._refuse(found.error)
+
+    def _refuse(self, error: KafkaError) -> NoReturn:
+        msg = f"not allowed to read progress: {told(error, right('Read', 'topic', self.name))}"
+        raise Refused(msg)
 
     def _admin(self) -> AdminClient:
         self._said.clear()
@@ -276,9 +278,7 @@ class ProgressTopic:
         except KafkaException as error:
             msg = f"Kafka: progress topic {self.name}: {error.args[0].str()}"
             if error.args[0].code() in FORBIDDEN:
-                said = told(error.args[0], right("Read", "topic", self.name))
-                msg = f"not allowed to read progress: {said}"
-                raise Refused(msg) from error
+                self._refuse(error.args[0])
             if error.args[0].code() in MISSING:
                 msg += _NOT_KNOWN_YET if self._is_new else _DELETED
             raise Outage(msg) from error
@@ -362,53 +362,6 @@ class ProgressTopic:
             },
             logger=_log,
         )
-
-
-class Search:
-    """A search in the records of a progress topic, with its results so far."""
-
-    def __init__(self, name: str, outbox: str, fence: str | None) -> None:
-        self._name, self._own_key, self.fence = name, key_of(name, outbox), fence
-        self._fence_key = fence_key(name, outbox)
-        self.own: Progress | None = None
-        self.other: Progress | None = None
-        """Progress of another outbox with the same name."""
-        self.is_fenced = False
-
-    def anew(self) -> Self:
-        """Begin again, further back or with another broker."""
-        self.own = self.other = None
-        self.is_fenced = False
-        return self
-
-    def take(self, key: bytes | None, value: bytes | None) -> None:
-        """
-        Take in the next record.
-
-        Raises:
-            ValueError: it is progress of this outbox that this version does not understand.
-        """
-        if key == self._own_key:
-            progress = Progress.decode(value or b"")
-            # A relay paused in an earlier term may write late where nothing fences it.
-            if self.own is None or progress.term >= self.own.term:
-                self.own = progress
-        elif key == self._fence_key:
-            self.is_fenced = value is not None and value.decode() == self.fence
-        elif key is not None and self._name.encode() in {key, key.rpartition(b"/")[0]}:
-            self.other = _understood(value) or self.other
-
-
-def fence_key(name: str, outbox: str) -> bytes:
-    """Return the key of the record that marks the end of an outbox's progress."""
-    return key_of(name, outbox) + _FENCE
-
-
-def _understood(value: bytes | None) -> Progress | None:
-    try:
-        return Progress.decode(value or b"")
-    except ValueError:
-        return None
 
 
 def _taken(message: Message, search: Search) -> int:

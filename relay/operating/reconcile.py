@@ -24,7 +24,7 @@ from outbox.schema import capture as outbox_capture
 from relay.errors import Refused
 from relay.health import Health, Trouble
 from relay.kafka.looking_back import LookingBack
-from relay.kafka.progress_topic import ProgressTopic, fence_key
+from relay.kafka.progress_topic import ProgressTopic
 from relay.kafka.publisher import Publisher
 from relay.metrics import Metrics
 from relay.postgres.capture.switching import SwitchingCapture
@@ -48,6 +48,7 @@ from relay.rules.places.progress import (
     origin_refusal,
     refusal,
 )
+from relay.rules.places.search import fence_key
 from relay.rules.reconciliation import Account, Doubts, Sent, account
 from relay.rules.sharding import Shard, shard_of
 from relay.settings import RelaySettings

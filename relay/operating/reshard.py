@@ -24,7 +24,7 @@ from outbox.schema import capture as outbox_capture
 from outbox.schema import holds
 from relay.errors import LeaseLost, Refused
 from relay.health import Health, Trouble
-from relay.kafka.progress_topic import ProgressTopic, fence_key
+from relay.kafka.progress_topic import ProgressTopic
 from relay.kafka.publisher import Publisher
 from relay.metrics import Metrics
 from relay.operating import boundary
@@ -43,6 +43,7 @@ from relay.relay import Relay
 from relay.rules.batch import Capture
 from relay.rules.isolation import Isolation
 from relay.rules.places.progress import Cursor, Origin, Place, Progress, at, refusal
+from relay.rules.places.search import fence_key
 from relay.rules.places.snapshot import BEGINNING
 from relay.rules.sharding import Shard, divided
 from relay.settings import RelaySettings

@@ -19,6 +19,7 @@ from dovecote.process.settings import Duration, HttpSettings
 from spark_jobs.query.metrics import Metrics
 from spark_jobs.query.progress import BatchLine, Summary, ends, lags
 from spark_jobs.query.settings import SourceSettings, SparkSettings
+from spark_jobs.query.source import Reading
 from spark_jobs.sink.group import GroupOffsets
 from spark_jobs.source.cluster import Cluster
 from spark_jobs.source.held_back import Held, HeldBack
@@ -39,15 +40,6 @@ class Watched(Protocol):
     def source(self) -> SourceSettings: ...
     @property
     def stall_after(self) -> Duration: ...
-
-
-class Reading(Protocol):
-    """The settings that say what is read."""
-
-    @property
-    def kafka(self) -> dict[str, str]: ...
-    @property
-    def source(self) -> SourceSettings: ...
 
 
 class Watch:

@@ -11,8 +11,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from dovecote.devstack.kafka.cluster import Cluster
 from relay.errors import Outage
-from relay.kafka.progress_topic import ProgressTopic, fence_key
+from relay.kafka.progress_topic import ProgressTopic
 from relay.rules.places.progress import Cursor, Origin, Progress, at
+from relay.rules.places.search import fence_key
 from relay.rules.places.snapshot import Snapshot
 from tests.support.waiting import patient, until
 

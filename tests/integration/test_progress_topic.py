@@ -17,8 +17,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 
 from dovecote.devstack import Stack
 from relay.errors import Outage, Refused
-from relay.kafka.progress_topic import ProgressTopic, fence_key
+from relay.kafka.progress_topic import ProgressTopic
 from relay.rules.places.progress import Cursor, Origin, Progress, at
+from relay.rules.places.search import fence_key
 from relay.rules.places.snapshot import Snapshot
 from tests.support.fix_stack import MakeTopic
 from tests.support.waiting import patient

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -44,8 +45,8 @@ def test_a_stateful_job_needs_its_rights_and_names_a_missing_one(
         return {right: is_needed for right, is_needed in found.items() if right.name}
 
     def job(query: str, given: list[Right]) -> Stateful:
-        tables: dict[str, dict[str, object]] = {
-            "kafka": {**kafka.client(given)},
+        tables: dict[str, Any] = {
+            "kafka": kafka.client(given),
             "source": {"topics": [names["topic"]]},
             "operator": {"type": "sessions", "gap": "5s", "grace": "1s", "max_lag": "off"},
             "output": {
