@@ -1,4 +1,4 @@
-"""What older servers lack is said instead of waited for; `make matrix` runs this on them."""
+"""The code says what older servers lack instead of waiting for it; `make matrix` runs this on them."""
 
 import pytest
 

@@ -19,7 +19,7 @@ from tests.support.documents import ROOT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What a corner was, and what its tests said."""
+    """A corner that ran, and the results of its tests."""
 
     corner: str
     postgres: str
