@@ -14,6 +14,8 @@ from dedup.kafka.starting import Starts
 from dedup.rules.topics import any_pattern, matched
 from dedup.settings.consumer import ConsumerSettings
 from dovecote.process.rarely import Rarely
+from dovecote.process.topics import group_protocols
+from outbox.errors import BadSettings
 from outbox.kafka_errors import right, told
 
 _rarely = Rarely(logging.getLogger("dovecote.consumer"))
@@ -74,6 +76,7 @@ class Subscribing:
 
         Raises:
             DovecoteError: an explicit partition cannot be read.
+            BadSettings: the brokers take no members with this protocol.
         """
         if time.monotonic() < self._next:
             return
@@ -109,9 +112,26 @@ class Subscribing:
             self._assignment.assign(self._client, explicit(self._client, self._settings))
             self.names = names
         else:
+            self._require_protocol()
             self._subscribe(names)
         self._begun = True
         self._wait_for_more()
+
+    def _require_protocol(self) -> None:
+        """
+        Check that brokers take members with a protocol that is not the old one.
+
+        The client waits for ever, without a word, if they do not.
+        """
+        if self._settings.protocol == "classic":
+            return
+        taken = group_protocols(self._settings.kafka)
+        if taken and self._settings.protocol not in taken:
+            msg = (
+                f"the brokers take groups with the protocol {', '.join(taken)}, not "
+                f"{self._settings.protocol}, which needs Kafka 4.0: leave `protocol` out"
+            )
+            raise BadSettings(msg)
 
     def _refresh(self, there: Listing) -> None:
         names = matched(self._entries, there)

@@ -13,7 +13,10 @@ class Versions:
 
     server: str
     revisions: Mapping[str, str]
-    """The full version of each; the last one is the default."""
+    """The full version of each, the oldest first."""
+
+    usual: str
+    """The version for all that is not about versions."""
 
     variable: str
     """Names another default in the environment."""
@@ -21,7 +24,7 @@ class Versions:
     @property
     def default(self) -> str:
         """The version that is run where nobody asks for one."""
-        return self.choose(os.environ.get(self.variable)) or [*self.revisions][-1]
+        return self.choose(os.environ.get(self.variable)) or self.usual
 
     def choose(self, asked: str | None) -> str | None:
         """
@@ -68,6 +71,7 @@ class Versions:
 POSTGRES = Versions(
     "Postgres",
     {"14": "14.20.0", "15": "15.19.0", "16": "16.15.0", "17": "17.11.0", "18": "18.4"},
+    "18",
     "DOVECOTE_STACK_POSTGRES",
 )
 """The last one comes with the wheel; the others come from Maven."""
@@ -75,5 +79,6 @@ POSTGRES = Versions(
 KAFKA = Versions(
     "Kafka",
     {"3.7": "3.7.2", "3.9": "3.9.2", "4.2": "4.2.0", "4.4": "4.4.0"},
+    "4.2",
     "DOVECOTE_STACK_KAFKA",
 )

@@ -15,6 +15,7 @@ from outbox.kafka import kafka_logger
 from outbox.tokens.source import for_client
 
 _log = kafka_logger("dovecote.consumer.kafka")
+_PROTOCOLS = "group.coordinator.rebalance.protocols"
 _MAY_WRITE = {AclOperation.WRITE, AclOperation.ALL}
 
 
@@ -55,6 +56,25 @@ def most_bytes(
         except (KafkaException, TimeoutError) as error:
             _log.debug("the limit of topic %s is not known: %s", resource.name, error)
     return found
+
+
+def group_protocols(kafka: Mapping[str, str], *, timeout: float = 5.0) -> Collection[str]:
+    """
+    Return the protocols of groups that the brokers take; empty: nothing is known.
+
+    Before Kafka 4.0 they take `classic` alone, and answer a member of another one with nothing at
+    all. A user needs the right `DescribeConfigs` on the cluster to learn this.
+    """
+    admin = AdminClient(fresh_all(kafka), logger=_log)
+    try:
+        broker = next(iter(admin.list_topics(timeout=timeout).brokers))
+        wanted = [ConfigResource(ResourceType.BROKER, str(broker))]
+        (answer,) = admin.describe_configs(wanted, request_timeout=timeout).values()
+        found = answer.result(timeout + 1).get(_PROTOCOLS)
+    except (KafkaException, StopIteration, TimeoutError) as error:
+        _log.debug("the protocols of groups are not known: %s", error)
+        return ()
+    return () if found is None else [each.strip() for each in str(found.value).split(",")]
 
 
 def without_write(

@@ -17,7 +17,7 @@ from dedup.inbox import schema as inbox_schema
 from dedup.inbox.claims import InboxClaims
 from outbox import Event
 from tests.support.consuming import consuming, event, produce, settings
-from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.fix_stack import NEW_GROUPS, MakeTopic, Servers
 from tests.support.waiting import patient, until
 
 # After this time, as short as possible, a member with a stuck poll thread is out of the group.
@@ -185,7 +185,11 @@ def test_no_effect_comes_behind_those_of_the_next_owner_though_its_handler_was_a
 
 @pytest.mark.parametrize(
     "protocol",
-    [{"assignor": "range"}, {"assignor": "cooperative-sticky"}, {"protocol": "consumer"}],
+    [
+        {"assignor": "range"},
+        {"assignor": "cooperative-sticky"},
+        pytest.param({"protocol": "consumer"}, marks=NEW_GROUPS),
+    ],
     ids=lambda each: "-".join(each.values()),
 )
 def test_who_has_the_partition_claims_it_again(

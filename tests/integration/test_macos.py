@@ -50,4 +50,8 @@ def test_servers_start_break_and_end_with_the_program_where_only_what_macos_has_
 
     assert ran.returncode == -signal.SIGKILL, ran.stderr
     pids = json.loads(ran.stdout)
-    until(lambda: not any(psutil.pid_exists(pid) for pid in pids), what="the end of all servers")
+    until(
+        lambda: not any(psutil.pid_exists(pid) for pid in pids),
+        within=40,
+        what="the end of all servers",
+    )

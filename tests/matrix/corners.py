@@ -1,6 +1,6 @@
 """The corners of the matrix: which versions meet, and which tests they run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -8,7 +8,7 @@ class Packages(StrEnum):
     """Which versions of Python packages a corner has."""
 
     LOCKED = "locked"
-    """Those in `requirements/dev.txt`."""
+    """The versions in `requirements/dev.txt`."""
 
     OLDEST = "oldest"
     """The lower bounds in `pyproject.toml`."""
@@ -30,55 +30,54 @@ class Corner:
     """The minor version."""
 
     tests: tuple[str, ...]
-    """Files below `tests`."""
+    """Files below `tests`, or tests of them."""
 
     packages: Packages = Packages.LOCKED
     pyspark: str | None = None
     """The version of PySpark, with the packages of the extra `spark`; None: no test of Spark."""
 
+    @property
+    def shortened(self) -> "Corner":
+        """The same versions with the few tests that find most."""
+        return replace(self, tests=SHORT_SPARK if self.pyspark else SHORT)
 
-# A dozen tests: each part once, from the write to the answer of an endpoint.
+
+_DEAD, _PUSH = "integration/test_dead.py::test", "integration/test_push.py::test"
+# About a minute on two processors: each part once, and what differs between servers.
 SHORT = (
-    "contract/test_write.py",
-    "integration/test_wal_rights.py",
-    "integration/test_relay_status.py",
+    f"{_DEAD}_what_is_requeued_comes_again_once_and_each_key_in_order",
+    f"{_PUSH}_records_come_signed_as_cloudevents_in_order_per_key_and_are_committed",
     "integration/test_capture.py",
-    "integration/test_relay.py",
     "integration/test_inbox_sources.py",
+    "integration/test_relay_status.py",
+    "integration/test_versions.py",
+    "integration/test_wal_rights.py",
 )
-CORE = (
+SHORT_SPARK = (
+    "spark/test_dedup.py::test_a_jobs_results_are_those_of_the_policy_on_each_batch",
+    "spark/test_stateful.py::test_pairing_writes_one_result_per_call_as_replay_says",
+)
+SERVERS = (
+    *SHORT,
     "contract/test_consumer.py",
     "contract/test_publisher.py",
     "contract/test_relay.py",
-    "contract/test_write.py",
-    "integration/test_capture.py",
-    "integration/test_inbox.py",
-    "integration/test_push.py",
-    "integration/test_relay_wal.py",
-    "integration/test_roles.py",
     "integration/test_schema.py",
-    "integration/test_shards.py",
     "integration/test_wal.py",
 )
-MORE = (
-    *CORE,
-    "crash/test_producer.py",
-    "integration/test_capture_interleaved.py",
-    "integration/test_consumer_retries.py",
-    "integration/test_consumer_takeover.py",
-    "integration/test_dead.py",
-    "integration/test_inbox_claims.py",
+WHOLE = (
+    *SERVERS,
+    "contract/test_write.py",
+    f"{_DEAD}_letters_are_found_by_key_reason_and_time",
+    "integration/test_inbox.py",
     "integration/test_producer.py",
-    "integration/test_reconcile_cut.py",
-    "integration/test_relay.py",
-    "integration/test_rights.py",
-    "integration/test_schema_upgrades.py",
-    "integration/test_shards_wal.py",
-    "integration/test_wal_rights.py",
-    "integration/test_wal_slots.py",
-    "integration/test_write.py",
+    f"{_PUSH}_a_failing_key_waits_in_order_while_others_go_on_and_each_event_has_one_id",
+    f"{_PUSH}_n_resends_are_n_after_the_first_whatever_went_wrong_and_then_a_dead_letter",
+    "integration/test_reconcile_parked.py",
+    "integration/test_roles.py",
+    "integration/test_shards_slots.py",
 )
-SPARK = ("spark/test_dedup.py", "spark/test_sink.py", "spark/test_stateful.py")
+SPARK = ("spark/test_dedup.py", "spark/test_remembering.py", "spark/test_stateful.py")
 
 CORNERS = (
     Corner(
@@ -87,7 +86,7 @@ CORNERS = (
         kafka="3.7",
         python="3.11",
         packages=Packages.OLDEST,
-        tests=MORE,
+        tests=WHOLE,
     ),
     Corner(
         name="newest",
@@ -95,17 +94,17 @@ CORNERS = (
         kafka="4.4",
         python="3.14",
         packages=Packages.NEWEST,
-        tests=MORE,
+        tests=WHOLE,
     ),
-    Corner(name="postgres-15", postgres="15", kafka="4.2", python="3.13", tests=CORE),
-    Corner(name="postgres-16", postgres="16", kafka="3.9", python="3.12", tests=CORE),
+    Corner(name="postgres-15", postgres="15", kafka="4.2", python="3.13", tests=SERVERS),
+    Corner(name="postgres-16", postgres="16", kafka="3.9", python="3.12", tests=SERVERS),
     Corner(
         name="postgres-17",
         postgres="17",
         kafka="3.9",
         python="3.11",
         packages=Packages.NEWEST,
-        tests=CORE,
+        tests=SERVERS,
     ),
     Corner(
         name="spark-oldest",
@@ -127,14 +126,5 @@ CORNERS = (
     ),
 )
 
-QUICK = (
-    Corner(
-        name="oldest",
-        postgres="14",
-        kafka="3.7",
-        python="3.11",
-        packages=Packages.OLDEST,
-        tests=SHORT,
-    ),
-)
+QUICK = (CORNERS[0].shortened,)
 """The corners of CI, which runs all tests with what is locked besides."""

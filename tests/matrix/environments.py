@@ -23,7 +23,7 @@ from tests.support.documents import ROOT
 _LOCK = ROOT / "requirements/dev.txt"
 _SECONDS = 1_200
 _MOST_TOLD = 300
-# What users do not install to run a part, and what has a corner of its own.
+# Users install none of these to run a part, or they have a corner of their own.
 _NOT_VARIED = {"all", "demo", "dev", "docs", "spark", "stack"}
 
 
@@ -49,6 +49,10 @@ def environment(corner: Corner) -> Path:
     under = _asked(base, "import sysconfig; print(sysconfig.get_path('purelib'))")
     # `addsitedir` appends, so what is found in `over` comes first.
     (over / "below.pth").write_text(f"import site; site.addsitedir({under!r})\n")
+    # The one below would run with the packages there.
+    command = folder / "bin/dovecote"
+    command.write_text(f"#!{python}\nfrom dovecote.cli.main import main\nmain()\n")
+    command.chmod(0o755)
     return python
 
 

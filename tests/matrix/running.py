@@ -5,7 +5,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +19,7 @@ from tests.support.documents import ROOT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What a corner was, and what its tests said."""
+    """A corner that ran, and the results of its tests."""
 
     corner: str
     postgres: str
@@ -47,16 +47,17 @@ class Ran:
 def run(corner: Corner, workers: int) -> Ran:
     """Run the tests of a corner; say so if there is no environment for them."""
     began = time.monotonic()
-    told = {
-        "corner": corner.name,
-        "postgres": servers.POSTGRES.revisions[corner.postgres],
-        "kafka": servers.KAFKA.revisions[corner.kafka],
-        "packages": str(corner.packages),
-    }
+    ran = Ran(
+        corner=corner.name,
+        postgres=servers.POSTGRES.revisions[corner.postgres],
+        kafka=servers.KAFKA.revisions[corner.kafka],
+        python=corner.python,
+        packages=str(corner.packages),
+    )
     try:
         python = environment(corner)
     except CannotBeHad as error:
-        return Ran(**told, python=corner.python, lacking=str(error))
+        return replace(ran, lacking=str(error))
     with TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         status = _pytest(corner, python, report, workers)
@@ -64,11 +65,13 @@ def run(corner: Corner, workers: int) -> Ran:
     if status not in {0, 1}:  # pytest did not get to the tests
         found["failed"] += 1
         failures += (f"pytest ended with {status}",)
-    return Ran(
-        **told,
+    return replace(
+        ran,
         python=exact(python),
         versions=versions(python),
-        **found,
+        passed=found["passed"],
+        skipped=found["skipped"],
+        failed=found["failed"],
         seconds=round(time.monotonic() - began),
         failures=failures,
     )

@@ -18,11 +18,18 @@ from dovecote.devstack.kafka.cluster import Cluster
 from dovecote.devstack.places import temporary_directory
 from dovecote.devstack.postgres.pair import Pair
 from dovecote.devstack.postgres.postgres import Postgres, server_user
+from dovecote.devstack.versions import KAFKA
 from tests.support.clients import no_clients_left
 from tests.support.fix_containers import containers
 from tests.support.waiting import until
 
 _ADMIN_SECONDS = 90
+
+
+NEW_GROUPS = pytest.mark.skipif(
+    KAFKA.default.startswith("3."), reason="this Kafka has no groups with the protocol `consumer`"
+)
+"""The mark of tests with KIP-848, which `make matrix` does not run on an older Kafka."""
 
 
 class HasDsn(Protocol):

@@ -85,7 +85,7 @@ def hide() -> None:
             if hasattr(module, name):
                 delattr(module, name)
     # asyncio would take epoll, which is gone.
-    selectors.DefaultSelector = selectors.PollSelector  # type: ignore[misc]
+    selectors.DefaultSelector = selectors.PollSelector  # type: ignore[misc, assignment]
     sys.platform = "darwin"
     platform.machine = lambda: "arm64"
     sys.addaudithook(_refuse)

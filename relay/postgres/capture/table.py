@@ -21,7 +21,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg import sql
+from psycopg import capabilities, sql
 from psycopg.types.numeric import Int8BinaryLoader
 
 from outbox import schema as outbox_schema
@@ -431,7 +431,9 @@ class TableCapture:
         size = 0
         # In chunks: loading rows one by one doubles the processor time, and all at once has no
         # bound.
-        for row in self._conn.cursor().stream(query, params, binary=True, size=_CHUNK):
+        # libpq before 17 passes on one row at a time.
+        chunk = _CHUNK if capabilities.has_stream_chunked() else 1
+        for row in self._conn.cursor().stream(query, params, binary=True, size=chunk):
             rows.append(row)
             size += len(row[VALUE] or b"") + len(row[KEY] or b"")
             if size >= self._batch_bytes:

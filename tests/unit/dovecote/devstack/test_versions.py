@@ -44,10 +44,10 @@ def test_an_unknown_version_is_refused_with_those_that_are_known(asked: str) -> 
     assert refused.value.status == 2
 
 
-def test_the_default_is_the_newest_unless_the_environment_names_another(
+def test_the_default_is_the_usual_one_unless_the_environment_names_another(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert Postgres(tmp_path / "a").version == "18"
+    assert (Postgres(tmp_path / "a").version, Kafka(tmp_path / "a").version) == ("18", "4.2")
     monkeypatch.setenv("DOVECOTE_STACK_POSTGRES", "14")
 
     assert Postgres(tmp_path / "a").version == "14"
