@@ -150,6 +150,21 @@ def test_a_pool_that_keeps_a_session_for_each_client_will_do(
         assert conn.execute("SHOW row_security").fetchone() == ("off",)
 
 
+def test_a_relay_of_the_log_needs_postgres_itself_and_says_so(
+    database: str, stack: Stack, tmp_path: Path
+) -> None:
+    installed(database, "wal")
+    with (
+        pooled(database, mode="session", size=10) as via,
+        relays(tmp_path, via, stack.kafka.bootstrap) as fleet,
+    ):
+        relay = fleet.start(capture="wal")
+        assert relay.wait() == 1
+    assert "opens no replication connection" in relay.log
+    assert "`dsn` must lead to Postgres itself" in relay.log
+    assert "Traceback" not in relay.log
+
+
 async def _yes(_: object) -> bool:
     return True
 

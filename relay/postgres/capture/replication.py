@@ -102,8 +102,8 @@ def replicating(dsn: str, purpose: str, options: str = "") -> Attended:
     try:
         conn.execute("IDENTIFY_SYSTEM")
     except errors.SyntaxError as error:
-        conn.close()
         msg = f"{conn.info.host}:{conn.info.port} opens no replication connection; {_DIRECTLY}"
+        conn.close()
         raise Refused(msg) from error
     return conn
 
