@@ -38,7 +38,7 @@ _REPLICAS = 3
 GATES = "gates"
 """The name of the gates among the members."""
 SPARK, S3_SERVER = "spark", "s3"
-"""What a stack has only if it is asked for: a cluster of Spark, and an S3."""
+"""Parts that a stack has only if it is asked for: a cluster of Spark, and an S3."""
 MASTER, _WORKER = "spark-master", "spark-worker-"
 BUCKET = "checkpoints"
 """The bucket of the stack's S3."""
@@ -125,7 +125,7 @@ class StackState:
 
     @property
     def more(self) -> set[str]:
-        """What it has besides Postgres and Kafka: `SPARK`, `S3_SERVER`."""
+        """Its parts besides Postgres and Kafka: `SPARK`, `S3_SERVER`."""
         return {name for name, of in _OF.items() if of in self.members}
 
     @property

@@ -19,6 +19,8 @@ from outbox.errors import DovecoteError
 ROOT = Path(__file__).parents[2]
 _END_SECONDS = 60.0
 _BAD_USAGE = 2
+_LINE = b'{"query"'
+"""How the line of a batch begins."""
 
 
 class Refused(DovecoteError):
@@ -75,14 +77,21 @@ class Driver:
 
     def batches(self) -> int:
         """Return how many batches all runs have finished."""
-        return self.lines.read_bytes().count(b"\n") if self.lines.exists() else 0
+        return self.lines.read_bytes().count(_LINE) if self.lines.exists() else 0
+
+    def logged(self) -> int:
+        """Return how many bytes Java and Python have logged."""
+        # Spark joins Python's standard error to its output.
+        text = self.lines.read_bytes().splitlines() if self.lines.exists() else []
+        own = sum(len(line) + 1 for line in text if not line.startswith(_LINE))
+        return own + self.log.stat().st_size
 
     def shown(self) -> list[dict[str, Any]]:
         """Return the lines of all batches."""
         if not self.lines.exists():
             return []
         text = self.lines.read_text(encoding="utf-8")
-        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        return [json.loads(line) for line in text.splitlines() if line.startswith(_LINE.decode())]
 
     def kill(self) -> None:
         """SIGKILL the JVM, Python and all that they started."""
@@ -112,7 +121,7 @@ class Driver:
 
     def _require_no_refusal(self) -> None:
         if self._process is not None and self._process.returncode == _BAD_USAGE:
-            said = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+            said = self.lines.read_text(encoding="utf-8", errors="replace").splitlines()
             raise Refused(said[-1] if said else "the job does not start, and says nothing")
 
 
@@ -127,4 +136,6 @@ def environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": str(ROOT),
+        # The launcher of each start lives for a moment.
+        "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
