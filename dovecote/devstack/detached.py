@@ -25,7 +25,7 @@ from dovecote.devstack.postgres.postgres import Postgres, server_user
 from dovecote.devstack.processes import Process
 from dovecote.devstack.progress import Progress
 from dovecote.devstack.server import Server
-from dovecote.devstack.spark.s3 import S3
+from dovecote.devstack.spark.s3 import S3Server
 from dovecote.devstack.spark.standalone import SparkCluster
 from dovecote.devstack.stack import Stack, start_together
 
@@ -266,7 +266,7 @@ def _servers(
         for number, each in enumerate(cluster.workers, 1):
             found[f"{_WORKER}{number}"] = (each, partial(getattr, each, "address"))
     if S3_SERVER in more:
-        s3 = S3(directory / "s3", buckets=(BUCKET,))
+        s3 = S3Server(directory / "s3", buckets=(BUCKET,))
         found[S3_SERVER] = (s3, lambda: s3.url)
     return found
 

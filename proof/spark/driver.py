@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,10 +100,8 @@ class Driver:
             return
         children = psutil.Process(self._process.pid).children(recursive=True)
         for each in [self._process, *children]:
-            try:
+            with suppress(psutil.NoSuchProcess):  # it ended with its parent
                 each.kill()
-            except psutil.NoSuchProcess:
-                continue  # it ended with its parent
         self._process.wait()
         psutil.wait_procs(children, timeout=_END_SECONDS)
 
@@ -114,9 +113,10 @@ class Driver:
         """
         if self._process is None:
             return 0
-        for each in psutil.Process(self._process.pid).children(recursive=True):
-            if any(argument.endswith("_stream.py") for argument in each.cmdline()):
-                each.send_signal(signal.SIGTERM)
+        for each in psutil.Process(self._process.pid).children():
+            with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                if any(argument.endswith("_stream.py") for argument in each.cmdline()):
+                    each.send_signal(signal.SIGTERM)
         return self._process.wait(_END_SECONDS)
 
     def _require_no_refusal(self) -> None:

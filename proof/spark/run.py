@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from dovecote.devstack.kafka.kafka import Kafka
 from dovecote.devstack.spark.jars import s3_jars
-from dovecote.devstack.spark.s3 import S3, SECRET
+from dovecote.devstack.spark.s3 import SECRET, S3Server
 from dovecote.devstack.spark.standalone import SparkCluster
 from outbox.errors import DovecoteError
 from proof.spark.driver import ROOT, Driver
@@ -94,7 +94,7 @@ def run(options: Options, show: Show) -> Outcome:
     """
     began = time.monotonic()
     with ExitStack() as stack:
-        s3 = stack.enter_context(S3(options.directory / "s3", buckets=("checkpoints",)))
+        s3 = stack.enter_context(S3Server(options.directory / "s3", buckets=("checkpoints",)))
         kafka = stack.enter_context(Kafka(options.directory / "kafka"))
         cluster = stack.enter_context(
             SparkCluster(
@@ -118,7 +118,7 @@ class Trial:
         *,
         bootstrap: str,
         cluster: SparkCluster,
-        s3: S3,
+        s3: S3Server,
         show: Show,
     ) -> None:
         self._options, self._bootstrap, self._cluster = options, bootstrap, cluster
@@ -251,7 +251,7 @@ def _options(directory: Path) -> Iterator[str]:
     yield from ("--conf", f"spark.local.dir={directory / 'local'}")
 
 
-def _settings(options: Options, given: Work, bootstrap: str, s3: S3) -> str:
+def _settings(options: Options, given: Work, bootstrap: str, s3: S3Server) -> str:
     conf = dict(s3.spark())
     if options.abortable:
         conf["spark.sql.streaming.checkpointFileManagerClass"] = _ABORTABLE

@@ -5,7 +5,6 @@ Jobs on a standalone cluster, with checkpoints on S3, lose and double nothing wh
 """
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,7 @@ KILLS = int(os.environ.get("DOVECOTE_KILLS_ON_CLUSTER", "2"))
 @pytest.mark.parametrize("job", ["dedup", "sessions"])
 def test_kills_of_drivers_and_workers_change_nothing_of_the_results(job: Name) -> None:
     said: list[str] = []
-    folder: Path = temporary_directory(None)
+    folder = temporary_directory(None)
 
     outcome = run(
         Options(directory=folder, job=job, kills=KILLS, rows=600, batch=300), said.append
