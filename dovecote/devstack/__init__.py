@@ -7,11 +7,15 @@ from outbox.lazily import lazy
 if TYPE_CHECKING:
     from dovecote.devstack.kafka.cluster import Cluster
     from dovecote.devstack.postgres.pair import Pair
+    from dovecote.devstack.spark.s3 import S3Server
+    from dovecote.devstack.spark.standalone import SparkCluster
     from dovecote.devstack.stack import Stack
 
 __all__ = [
     "Cluster",
     "Pair",
+    "S3Server",
+    "SparkCluster",
     "Stack",
 ]
 
@@ -21,6 +25,8 @@ if not TYPE_CHECKING:
         {
             "Cluster": "dovecote.devstack.kafka.cluster",
             "Pair": "dovecote.devstack.postgres.pair",
+            "S3Server": "dovecote.devstack.spark.s3",
+            "SparkCluster": "dovecote.devstack.spark.standalone",
             "Stack": "dovecote.devstack.stack",
         },
     )

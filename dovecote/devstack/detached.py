@@ -27,7 +27,7 @@ from dovecote.devstack.postgres.postgres import Postgres, server_user
 from dovecote.devstack.processes import Process
 from dovecote.devstack.progress import Progress
 from dovecote.devstack.server import Server
-from dovecote.devstack.spark.s3 import S3
+from dovecote.devstack.spark.s3 import S3Server
 from dovecote.devstack.spark.standalone import SparkCluster
 from dovecote.devstack.stack import Stack, start_together
 from dovecote.devstack.versions import KAFKA, POSTGRES
@@ -41,7 +41,7 @@ _REPLICAS = 3
 GATES = "gates"
 """The name of the gates among the members."""
 SPARK, S3_SERVER = "spark", "s3"
-"""What a stack has only if it is asked for: a cluster of Spark, and an S3."""
+"""Parts that a stack has only if it is asked for: a cluster of Spark, and an S3."""
 MASTER, _WORKER = "spark-master", "spark-worker-"
 BUCKET = "checkpoints"
 """The bucket of the stack's S3."""
@@ -144,7 +144,7 @@ class StackState:
 
     @property
     def more(self) -> set[str]:
-        """What it has besides Postgres and Kafka: `SPARK`, `S3_SERVER`."""
+        """Its parts besides Postgres and Kafka: `SPARK`, `S3_SERVER`."""
         return {name for name, of in _OF.items() if of in self.members}
 
     @property
@@ -301,7 +301,7 @@ def _servers(
         for number, each in enumerate(cluster.workers, 1):
             found[f"{_WORKER}{number}"] = (each, partial(getattr, each, "address"))
     if S3_SERVER in more:
-        s3 = S3(directory / "s3", buckets=(BUCKET,))
+        s3 = S3Server(directory / "s3", buckets=(BUCKET,))
         found[S3_SERVER] = (s3, lambda: s3.url)
     return found
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from outbox.errors import DovecoteError
 ROOT = Path(__file__).parents[2]
 _END_SECONDS = 60.0
 _BAD_USAGE = 2
+_LINE = b'{"query"'
+"""How the line of a batch begins."""
 
 
 class Refused(DovecoteError):
@@ -75,14 +78,21 @@ class Driver:
 
     def batches(self) -> int:
         """Return how many batches all runs have finished."""
-        return self.lines.read_bytes().count(b"\n") if self.lines.exists() else 0
+        return self.lines.read_bytes().count(_LINE) if self.lines.exists() else 0
+
+    def logged(self) -> int:
+        """Return how many bytes Java and Python have logged."""
+        # Spark joins Python's standard error to its output.
+        text = self.lines.read_bytes().splitlines() if self.lines.exists() else []
+        own = sum(len(line) + 1 for line in text if not line.startswith(_LINE))
+        return own + self.log.stat().st_size
 
     def shown(self) -> list[dict[str, Any]]:
         """Return the lines of all batches."""
         if not self.lines.exists():
             return []
         text = self.lines.read_text(encoding="utf-8")
-        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        return [json.loads(line) for line in text.splitlines() if line.startswith(_LINE.decode())]
 
     def kill(self) -> None:
         """SIGKILL the JVM, Python and all that they started."""
@@ -90,10 +100,8 @@ class Driver:
             return
         children = psutil.Process(self._process.pid).children(recursive=True)
         for each in [self._process, *children]:
-            try:
+            with suppress(psutil.NoSuchProcess):  # it ended with its parent
                 each.kill()
-            except psutil.NoSuchProcess:
-                continue  # it ended with its parent
         self._process.wait()
         psutil.wait_procs(children, timeout=_END_SECONDS)
 
@@ -105,14 +113,15 @@ class Driver:
         """
         if self._process is None:
             return 0
-        for each in psutil.Process(self._process.pid).children(recursive=True):
-            if any(argument.endswith("_stream.py") for argument in each.cmdline()):
-                each.send_signal(signal.SIGTERM)
+        for each in psutil.Process(self._process.pid).children():
+            with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                if any(argument.endswith("_stream.py") for argument in each.cmdline()):
+                    each.send_signal(signal.SIGTERM)
         return self._process.wait(_END_SECONDS)
 
     def _require_no_refusal(self) -> None:
         if self._process is not None and self._process.returncode == _BAD_USAGE:
-            said = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+            said = self.lines.read_text(encoding="utf-8", errors="replace").splitlines()
             raise Refused(said[-1] if said else "the job does not start, and says nothing")
 
 
@@ -127,4 +136,6 @@ def environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": str(ROOT),
+        # The launcher of each start lives for a moment.
+        "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }

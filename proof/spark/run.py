@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from dovecote.devstack.kafka.kafka import Kafka
 from dovecote.devstack.spark.jars import s3_jars
-from dovecote.devstack.spark.s3 import S3, SECRET
+from dovecote.devstack.spark.s3 import SECRET, S3Server
 from dovecote.devstack.spark.standalone import SparkCluster
 from outbox.errors import DovecoteError
 from proof.spark.driver import ROOT, Driver
@@ -40,7 +40,7 @@ class NotDone(DovecoteError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What is run, and what is done to it."""
+    """The job that is run, and how it is disturbed."""
 
     directory: Path
     job: Name = "dedup"
@@ -94,7 +94,7 @@ def run(options: Options, show: Show) -> Outcome:
     """
     began = time.monotonic()
     with ExitStack() as stack:
-        s3 = stack.enter_context(S3(options.directory / "s3", buckets=("checkpoints",)))
+        s3 = stack.enter_context(S3Server(options.directory / "s3", buckets=("checkpoints",)))
         kafka = stack.enter_context(Kafka(options.directory / "kafka"))
         cluster = stack.enter_context(
             SparkCluster(
@@ -118,7 +118,7 @@ class Trial:
         *,
         bootstrap: str,
         cluster: SparkCluster,
-        s3: S3,
+        s3: S3Server,
         show: Show,
     ) -> None:
         self._options, self._bootstrap, self._cluster = options, bootstrap, cluster
@@ -132,10 +132,7 @@ class Trial:
             options.directory,
             cluster.url,
             [*self._work.command, "--config", str(config)],
-            options=[
-                *("--jars", ",".join(map(str, s3_jars()))),
-                *("--conf", "spark.executor.memory=900m"),
-            ],
+            options=[*_options(options.directory)],
             environ={_SECRET: SECRET},
         )
 
@@ -173,7 +170,7 @@ class Trial:
             batches=len(lines),
             dead=sum(1 for _ in _records(self._bootstrap, f"{options.job}.dead")),
             rows_per_s=sum(each["rows"] for each in warm) / seconds if seconds else 0.0,
-            log_bytes_per_batch=self.driver.log.stat().st_size / max(1, len(lines)),
+            log_bytes_per_batch=self.driver.logged() / max(1, len(lines)),
             seconds=time.monotonic() - began,
         )
 
@@ -242,7 +239,19 @@ def _plan(kills: int, dice: random.Random) -> list[str]:
     return [*kinds, *dice.choices(kinds, [4, 4, 2], k=kills)][:kills]
 
 
-def _settings(options: Options, given: Work, bootstrap: str, s3: S3) -> str:
+def _options(directory: Path) -> Iterator[str]:
+    """Yield the options of spark-submit."""
+    # As in an image that has the jars: executors then need not fetch them at each start.
+    jars = f"{s3_jars()[0].parent}/*"
+    java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    for part in ("driver", "executor"):
+        yield from ("--conf", f"spark.{part}.extraClassPath={jars}")
+        yield from ("--conf", f"spark.{part}.extraJavaOptions={java}")
+        yield from ("--conf", f"spark.{part}.memory=700m")
+    yield from ("--conf", f"spark.local.dir={directory / 'local'}")
+
+
+def _settings(options: Options, given: Work, bootstrap: str, s3: S3Server) -> str:
     conf = dict(s3.spark())
     if options.abortable:
         conf["spark.sql.streaming.checkpointFileManagerClass"] = _ABORTABLE
@@ -252,7 +261,7 @@ def _settings(options: Options, given: Work, bootstrap: str, s3: S3) -> str:
         f'[source]\ntopics = ["{options.job}.in"]\nmax_offsets_per_trigger = {options.batch}\n'
         f"{given.tables.format(name=options.job)}"
         f'[spark]\nquery = "{options.job}"\ncheckpoint = "s3a://checkpoints/{options.job}"\n'
-        'trigger = "300ms"\nshuffle_partitions = 4\n'
+        'trigger = "300ms"\nshuffle_partitions = 2\n'
         f'[spark.conf]\n{lines}"spark.hadoop.fs.s3a.secret.key" = {{ env = "{_SECRET}" }}\n'
     )
 
@@ -291,8 +300,9 @@ def _records(bootstrap: str, topic: str) -> Iterator[tuple[str, bytes]]:
             for message in consumer.consume(5_000, 0.2):
                 error = message.error()
                 if error is None:
-                    id_ = dict(message.headers() or []).get("ce_id", b"")
-                    yield bytes(id_ or b"").decode(), message.value() or b""
+                    id_ = dict(message.headers() or []).get("ce_id") or b""
+                    text = id_ if isinstance(id_, str) else id_.decode()
+                    yield text, message.value() or b""
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # its public name
                     left.discard(message.partition() or 0)
                 else:

@@ -1,4 +1,4 @@
-"""What a job is given, and what must come out: known before anything runs."""
+"""The records for a job, and the results that must come out: known before anything runs."""
 
 import json
 import time
@@ -118,7 +118,7 @@ class Sessions:
             'stream_time = "per_partition"\nevent_time = "at"\naggregate = "sum"\nfield = "n"\n'
             'forget_after = "off"\n'
             '[output]\ntopic = "{name}.out"\ndead_letter_topic = "{name}.dead"\n'
-            'late_topic = "{name}.late"\n[state]\nbuckets = 8\n'
+            'late_topic = "{name}.late"\n[state]\nbuckets = 4\n'
         )
 
     def given(self, rows: int) -> Iterator[Given]:

@@ -1,1 +1,1 @@
-"""What a query keeps between its runs, and whether a run may go on with it."""
+"""Keep what a query needs between its runs, and say whether it may go on."""

@@ -49,7 +49,7 @@ def require_shared(spark: SparkSession, files: SparkFiles) -> None:
     """
     context = spark.sparkContext
     folder = files.on_a_disk()
-    if folder is None or is_one_process(context.master):
+    if folder is None or is_one_process(context.master or ""):
         return
     tasks = max(2, _TASKS * context.defaultParallelism)
     looks = context.parallelize(range(tasks), tasks).map(partial(_look, str(folder))).collect()

@@ -22,6 +22,7 @@ from spark_jobs.query.settings import DedupSettings, SparkSettings
 from spark_jobs.query.topics import Job, reading, require_matches, require_topics
 from spark_jobs.sink import markers
 from spark_jobs.sink.marker_topic import MarkerTopic
+from spark_jobs.source.topics import patterns
 from spark_jobs.stateful.settings import StatefulSettings, recirculation
 
 _SECONDS = 10.0
@@ -127,6 +128,8 @@ def _forget(_: object) -> None:
 def _topics(settings: Job, checkpoints: Checkpoints) -> None:
     """Refuse missing topics; before the first start also a pattern that takes in none."""
     require_topics(settings)
+    if not patterns(settings.source.topics):
+        return
     files = checkpoints.files(settings.spark)
     if files.read(PINNED) is None and query_id(files) is None:
         require_matches(reading(settings), settings.source.topics)
@@ -178,22 +181,29 @@ def _pins(files: Files, settings: Job) -> None:
 
 def _markers(settings: Job, checkpoints: Checkpoints) -> None:
     """Refuse markers that would stop the query."""
-    files = checkpoints.files(settings.spark)
+    try:
+        turn = _next_turn(settings, checkpoints.files(settings.spark))
+    except DovecoteError as error:
+        msg = "they cannot be compared with a checkpoint that cannot be read"
+        raise BadSettings(msg) from error
     topic = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=_SECONDS)
     try:
         found = topic.read(range(topic.partitions()))
     except KafkaException as error:
         msg = f"{topic.name}: {error.args[0].str()}"
         raise KafkaUnavailable(msg) from error
-    turn = markers.Turn(
+    for marker in found.values():
+        if (reason := markers.refusal(marker, turn)) is not None:
+            raise MarkerRefused(reason)
+
+
+def _next_turn(settings: Job, files: Files) -> markers.Turn:
+    return markers.Turn(
         query=query_id(files) or "(a new one)",
         batch=next_batch(files),
         partition=0,
         partitions=settings.spark.shuffle_partitions,
     )
-    for marker in found.values():
-        if (reason := markers.refusal(marker, turn)) is not None:
-            raise MarkerRefused(reason)
 
 
 def query_id(files: Files) -> str | None:

@@ -30,7 +30,7 @@ _BEFORE_JAVA = re.compile(
     r"spark\.(jars(\.packages|\.repositories|\.excludes|\.ivy\w*)?$|submit\."
     r"|driver\.(memory|cores|extra|default)|archives$|files$|yarn\.dist|kubernetes\.)"
 )
-"""What spark-submit has used when a job's settings are read."""
+"""Properties that spark-submit has used when a job's settings are read."""
 
 
 def configuration(

@@ -64,6 +64,8 @@ def open_session(conf: Mapping[str, str]) -> SparkSession:
         close_session(spark)
         msg = f"{problem}. It is set where Spark is (spark-defaults.conf, or spark-submit --conf)"
         raise BadSettings(msg)
+    if "spark.executor.syncLogLevel.enabled" in conf and (level := conf.get("spark.log.level")):
+        spark.sparkContext.setLogLevel(level)  # the first time, there was nobody to pass it on
     return spark
 
 

@@ -33,7 +33,9 @@ def test_neither_the_event_log_nor_a_checkpoint_nor_the_output_has_a_secret(
     file = job.file()
     text = file.read_text()
     text = text.replace("PT1H", "1h")
-    file.write_text(text.replace("[kafka]", '[kafka]\n"sasl.password" = { env = "JOB_PASSWORD" }'))
+    text = text.replace("[kafka]", '[kafka]\n"sasl.password" = { env = "JOB_PASSWORD" }')
+    key = '"spark.hadoop.fs.s3a.secret.key" = { env = "JOB_PASSWORD" }'
+    file.write_text(text.replace('"conf" = {', f'"conf" = {{{key}, '))
     done = subprocess.run(
         [COMMAND, "spark", "dedup", "--config", str(file)],
         env={**os.environ, **java().environment(), "JOB_PASSWORD": SECRET},

@@ -18,7 +18,7 @@ ACCESS, SECRET = "stack", "stack-secret"
 _ASK_SECONDS = 5.0
 
 
-class S3(Server):
+class S3Server(Server):
     """An S3 for checkpoints. Its objects are gone when it ends."""
 
     name = "S3"

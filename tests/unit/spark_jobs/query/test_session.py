@@ -1,9 +1,13 @@
 """The options for Java; and Spark's stderr is passed on if it means anything."""
 
+from collections.abc import Mapping
+
 import pytest
 
+from outbox.secrets import Reread
+from spark_jobs.query import session
 from spark_jobs.query.configuring import configuration
-from spark_jobs.query.session import worth_reporting
+from spark_jobs.query.session import open_session, worth_reporting
 from spark_jobs.query.settings import SparkSettings
 
 FRAMES = [
@@ -95,3 +99,28 @@ def test_who_chooses_how_java_compiles_is_listened_to(
     assert compilers(None) == 0
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:+TieredCompilation")
     assert compilers() == 0
+
+
+def test_a_secret_is_not_on_the_command_line_of_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, str] = {}
+
+    def launch(conf: Mapping[str, str]) -> None:
+        seen.update(conf)
+        raise _Launched
+
+    monkeypatch.setattr(session, "_launch", launch)
+    conf = {
+        "spark.master": "local[1]",
+        "spark.hadoop.fs.s3a.secret.key": "one",
+        "spark.hadoop.x": Reread(lambda: "two"),
+        "spark.hadoop.fs.s3a.access.key": "three",
+    }
+
+    with pytest.raises(_Launched):
+        open_session(conf)
+
+    assert seen == {"spark.master": "local[1]", "spark.hadoop.fs.s3a.access.key": "three"}
+
+
+class _Launched(Exception):
+    """Stops before there is a Java."""
