@@ -13,6 +13,10 @@ from outbox.errors import NoToken
 from outbox.tokens.source import all_renewals, source_of
 
 
+# How long `--check` waits for an answer.
+_ASK_SECONDS = 5.0
+
+
 class ReadyWithTokens:
     """
     A process's health, with what is wrong with its tokens.
@@ -79,7 +83,7 @@ def asked(clients: Iterable[Mapping[str, Any]]) -> str:
         if (source := source_of(each)) is None:
             continue
         try:
-            source.require()
+            source.require(_ASK_SECONDS)
         except NoToken as error:
             said.append(f"but {error}")
         else:

@@ -57,7 +57,9 @@ KINDS: Mapping[str, Kind] = {
 """The providers that come with Dovecote, by the names that `provider` takes."""
 
 _TABLES = frozenset({"parameters", "extensions"})
-_MECHANISM = ("sasl.mechanism", "sasl.mechanisms")
+MECHANISM = ("sasl.mechanism", "sasl.mechanisms")
+"""Both names of one property."""
+
 _NOT_WITH = ("sasl.username", "sasl.password", "sasl.oauthbearer.", "enable.sasl.oauthbearer.")
 _PROTOCOLS = frozenset({"sasl_ssl", "sasl_plaintext"})
 
@@ -125,7 +127,7 @@ def require_fit(properties: Mapping[str, str]) -> None:
     Raises:
         ValueError: they do not; the message says which one to leave out.
     """
-    mechanism = next((properties[each] for each in _MECHANISM if each in properties), "")
+    mechanism = next((properties[each] for each in MECHANISM if each in properties), "")
     is_bearer = mechanism.upper() == "OAUTHBEARER"
     if KEY not in properties:
         own = properties.get("sasl.oauthbearer.method", "").lower() == "oidc"
