@@ -12,7 +12,6 @@ from dovecote.process.health import HealthReport, Ready
 from outbox.errors import NoToken
 from outbox.tokens.source import all_renewals, source_of
 
-
 # How long `--check` waits for an answer.
 _ASK_SECONDS = 5.0
 

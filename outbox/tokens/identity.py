@@ -134,7 +134,7 @@ def require_fit(properties: Mapping[str, str]) -> None:
         own = own or properties.get("enable.sasl.oauthbearer.unsecure.jwt", "") == "true"
         kind = properties.get("sasl.oauthbearer.metadata.authentication.type", "")
         if is_bearer and (not own or kind == "aws_iam"):
-            msg = f"OAUTHBEARER needs tokens: add a table [kafka.{KEY}]; see docs/identities.md"
+            msg = "OAUTHBEARER needs tokens: add a table [kafka.identity]; see docs/identities.md"
             raise ValueError(msg)
         return
     if mechanism and not is_bearer:

@@ -43,7 +43,7 @@ Properties: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Renewals:
-    """What has become of the tokens of one identity so far, for metrics and health."""
+    """The fate of the tokens of one identity so far, for metrics and health."""
 
     provider: str
     renewed: int

@@ -34,7 +34,7 @@ class Ended(DovecoteError):
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """What `/readyz` of a part has said, at which time."""
+    """The answers of a part's `/readyz`, with their times."""
 
     said: list[tuple[float, bool, str]] = field(default_factory=list)
 

@@ -42,7 +42,7 @@ class Provider:
         self.failing = 0
         """The status of its answers; 0: it gives tokens."""
         self.answer: tuple[int, bytes] | None = None
-        """What it answers in place of a token."""
+        """The status and the body that it answers with in place of a token."""
         self.headers: dict[str, str] = {}
         self.asked: list[Asked] = []
         self._key = RSAKey.generate_key(2048, {"kid": KEY_ID, "use": "sig", "alg": "RS256"})

@@ -49,7 +49,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of the events, and of the parts."""
+    """The fate of the events, and of the parts."""
 
     written: int
     direct: dict[str, int]

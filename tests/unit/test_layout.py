@@ -32,7 +32,7 @@ LONG = {
 SHARED = {"Migration"}
 """Names of several classes of a package: Django looks for each migration by this one."""
 
-PUBLIC = ("dedup", "dovecote.devstack", "dovecote.push", "outbox")
+PUBLIC = ("dedup", "dovecote.devstack", "dovecote.push", "outbox", "outbox.tokens")
 """Packages whose names users import."""
 
 MODULES = ("dovecote.devstack.postgres", "outbox")

@@ -106,7 +106,8 @@ def test_a_part_waits_for_its_first_token_as_long_as_it_is_not_stopped(
     provider: Provider,
 ) -> None:
     provider.failing = 500
-    stop, said = threading.Event(), []
+    stop = threading.Event()
+    said: list[str] = []
     waiting = threading.Thread(
         target=await_token, args=({"identity": provider.text()}, stop, said.append)
     )
