@@ -26,6 +26,8 @@ TOPIC, DEDUPED = "proof-orders", "proof-orders-once"
 GROUP = "proof"
 _TOKEN = "let-me-in"  # noqa: S105  # of this proof
 _ASK_SECONDS, _END_SECONDS, _LOOK_SECONDS = 5.0, 60.0, 0.25
+# Spark takes minutes to begin on a busy machine.
+_START_SECONDS = 420.0
 
 
 class Ended(DovecoteError):
@@ -179,9 +181,9 @@ def crew(
         try:
             for name, command in commands.items():
                 parts[name] = Part(name, command, folder, environ)
-            await_ready([parts["push"]], 60)
+            await_ready([parts["push"]], _START_SECONDS)
             subscribe(parts["push"].port, endpoint.url)
-            await_ready(list(parts.values()), 180)
+            await_ready(list(parts.values()), _START_SECONDS)
             yield Crew(parts, notes, endpoint)
         finally:
             for part in parts.values():

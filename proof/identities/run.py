@@ -110,7 +110,15 @@ def _prepare(servers: Guarded) -> str:
     names = (TOPIC, DEDUPED, f"{DEDUPED}-retry", f"{DEDUPED}-dead")
     for made in admin.create_topics([NewTopic(name, _PARTITIONS) for name in names]).values():
         made.result(30)
+    with psycopg.connect(dsn) as conn:
+        # A job is ready once it has finished a batch.
+        write(conn, event("first"))
     return dsn
+
+
+def event(key: str) -> Event:
+    """Return an event of the proof."""
+    return Event(topic=TOPIC, key=key, type="OrderPlaced", source="/proof", value={"a": 1})
 
 
 @dataclass
@@ -182,17 +190,14 @@ class _Proof:
         except BaseException as error:  # noqa: BLE001  # raised in the main thread
             self._written.failure = error
 
-    def _event(self, key: str) -> Event:
-        return Event(topic=TOPIC, key=key, type="OrderPlaced", source="/proof", value={"a": 1})
-
     def _through_outbox(self) -> None:
         with psycopg.connect(self._dsn) as conn:
             number = 0
             while not self._enough.wait(self._options.pace):
-                event = self._event(f"key-{number % _KEYS}")
+                written = event(f"key-{number % _KEYS}")
                 with conn.transaction():
-                    write(conn, event)
-                self._written.ids.append(event.id)
+                    write(conn, written)
+                self._written.ids.append(written.id)
                 number += 1
 
     def _directly(self) -> None:
@@ -200,9 +205,9 @@ class _Proof:
         kafka = self._servers.kafka()
         with Producer(self._dsn, kafka) as producer:
             while not self._enough.wait(self._options.life * _IDLE):
-                event = self._event("direct")
-                self._written.direct[producer.send(event)] += 1
-                self._written.ids.append(event.id)
+                sent = event("direct")
+                self._written.direct[producer.send(sent)] += 1
+                self._written.ids.append(sent.id)
 
     def _settle(self) -> dict[str, list[tuple[float, str]]]:
         """Wait until every event has arrived everywhere; return what has."""
