@@ -50,6 +50,7 @@ from dedup.workers import workers_for
 from outbox.errors import BadSettings, DovecoteError
 from outbox.kafka import Credentials, kafka_logger
 from outbox.threads import require_threads
+from outbox.tokens.identity import KEY
 from outbox.tokens.source import await_token, for_client
 
 _log = logging.getLogger("dovecote.consumer")
@@ -111,6 +112,7 @@ class Consumer:
         self._failure: BaseException | None = None
         self._commits: Commits | None = None
         self._watch: Watch | None = None
+        self._silent = 0
 
     def stop(self) -> None:
         """Make `run` end; from any thread and from signal handlers."""
@@ -291,6 +293,10 @@ class Consumer:
         told = json.loads(text)
         up = [b for b in told["brokers"].values() if b["nodeid"] >= 0 and b["state"] == "UP"]
         group = told.get("cgrp", {})
+        self._silent = 0 if up else self._silent + 1
+        # A broker that is shown another token is not up for a moment.
+        if not up and self._silent < (2 if KEY in self._settings.kafka else 1):
+            return
         if not up:
             self.health.failing("no Kafka broker answers")
             _client_log.warning(

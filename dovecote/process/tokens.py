@@ -12,6 +12,9 @@ from dovecote.process.health import HealthReport, Ready
 from outbox.errors import NoToken
 from outbox.tokens.source import all_renewals, source_of
 
+# How long `--check` waits for an answer.
+_ASK_SECONDS = 5.0
+
 
 class ReadyWithTokens:
     """
@@ -79,7 +82,7 @@ def asked(clients: Iterable[Mapping[str, Any]]) -> str:
         if (source := source_of(each)) is None:
             continue
         try:
-            source.require()
+            source.require(_ASK_SECONDS)
         except NoToken as error:
             said.append(f"but {error}")
         else:

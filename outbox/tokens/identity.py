@@ -57,7 +57,9 @@ KINDS: Mapping[str, Kind] = {
 """The providers that come with Dovecote, by the names that `provider` takes."""
 
 _TABLES = frozenset({"parameters", "extensions"})
-_MECHANISM = ("sasl.mechanism", "sasl.mechanisms")
+MECHANISM = ("sasl.mechanism", "sasl.mechanisms")
+"""Both names of one property."""
+
 _NOT_WITH = ("sasl.username", "sasl.password", "sasl.oauthbearer.", "enable.sasl.oauthbearer.")
 _PROTOCOLS = frozenset({"sasl_ssl", "sasl_plaintext"})
 
@@ -125,14 +127,14 @@ def require_fit(properties: Mapping[str, str]) -> None:
     Raises:
         ValueError: they do not; the message says which one to leave out.
     """
-    mechanism = next((properties[each] for each in _MECHANISM if each in properties), "")
+    mechanism = next((properties[each] for each in MECHANISM if each in properties), "")
     is_bearer = mechanism.upper() == "OAUTHBEARER"
     if KEY not in properties:
         own = properties.get("sasl.oauthbearer.method", "").lower() == "oidc"
         own = own or properties.get("enable.sasl.oauthbearer.unsecure.jwt", "") == "true"
         kind = properties.get("sasl.oauthbearer.metadata.authentication.type", "")
         if is_bearer and (not own or kind == "aws_iam"):
-            msg = f"OAUTHBEARER needs tokens: add a table [kafka.{KEY}]; see docs/identities.md"
+            msg = "OAUTHBEARER needs tokens: add a table [kafka.identity]; see docs/identities.md"
             raise ValueError(msg)
         return
     if mechanism and not is_bearer:

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary, finalize, ref
 from outbox import forks
 from outbox.errors import BadSettings, NoToken, first_line
 from outbox.secrets import fresh, fresh_all
-from outbox.tokens.identity import KEY, described, made, secrets_of
+from outbox.tokens.identity import KEY, MECHANISM, described, made, secrets_of
 from outbox.tokens.token import (
     Ask,
     Token,
@@ -28,10 +28,12 @@ from outbox.tokens.token import (
 )
 
 _log = logging.getLogger("dovecote.tokens")
+# Python would print warnings of a program that has not set up logging.
+_log.addHandler(logging.NullHandler())
 
 # How long a new client waits for the first token of a process, in seconds.
 _PATIENCE = 10.0
-_LOOK = 0.5
+_LOOK = 2.0
 # A provider that takes longer than half of a token's life is not asked without a pause.
 _SHORTEST = 0.2
 _MOST_SAID = 300
@@ -41,7 +43,7 @@ Properties: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Renewals:
-    """What has become of the tokens of one identity so far, for metrics and health."""
+    """The fate of the tokens of one identity so far, for metrics and health."""
 
     provider: str
     renewed: int
@@ -175,9 +177,11 @@ class Source:
             is_new = reason != self._reason
             self._reason, self._is_refused = reason, isinstance(error, TokenRefused)
             wait = pause(self._in_a_row)
-            self._changed.notify_all()
+        # First, because a part may end when it hears of it.
         if is_new:
             _log.warning("%s; asking again", self.trouble)
+        with self._changed:
+            self._changed.notify_all()
         return wait
 
     def _without_secrets(self, text: str) -> str:
@@ -234,7 +238,13 @@ def for_client(properties: Properties, patience: float = _PATIENCE) -> dict[str,
     if (source := source_of(properties)) is None:
         return found
     source.require(patience)
-    return {**for_check(found), "oauth_cb": source.give}
+    del found[KEY]
+    return {
+        "security.protocol": "SASL_SSL",
+        **found,
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": source.give,
+    }
 
 
 def refreshed(properties: Properties) -> dict[str, Any]:
@@ -244,11 +254,18 @@ def refreshed(properties: Properties) -> dict[str, Any]:
 
 
 def for_check(properties: Properties) -> dict[str, Any]:
-    """Return properties for a client that is made only to see whether they are right."""
+    """
+    Return properties for a client that is made only to see whether they are right.
+
+    With an identity it has TLS as it will have, and shows no token: it would wait for one.
+    """
     found = fresh_all(properties)
     if found.pop(KEY, None) is None:
         return found
-    return {"security.protocol": "SASL_SSL", **found, "sasl.mechanism": "OAUTHBEARER"}
+    is_plain = str(found.get("security.protocol", "")).lower() == "sasl_plaintext"
+    for name in MECHANISM:
+        found.pop(name, None)
+    return {**found, "security.protocol": "PLAINTEXT" if is_plain else "SSL"}
 
 
 def await_token(

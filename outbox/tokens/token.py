@@ -1,4 +1,4 @@
-"""What a provider of tokens returns, and when to ask it again."""
+"""The answer of a provider of tokens, and the time to ask it again."""
 
 import base64
 import json

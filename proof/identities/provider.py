@@ -1,4 +1,4 @@
-"""An OpenID Connect provider on the loopback, and a broker that lets in whom it has given a token."""
+"""An OpenID Connect provider on the loopback, and a broker that takes its tokens."""
 
 import base64
 import json
@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import ceil
 from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qsl, unquote
 
@@ -40,7 +42,7 @@ class Provider:
         self.failing = 0
         """The status of its answers; 0: it gives tokens."""
         self.answer: tuple[int, bytes] | None = None
-        """What it answers in place of a token."""
+        """The status and the body that it answers with in place of a token."""
         self.headers: dict[str, str] = {}
         self.asked: list[Asked] = []
         self._key = RSAKey.generate_key(2048, {"kid": KEY_ID, "use": "sig", "alg": "RS256"})
@@ -67,9 +69,9 @@ class Provider:
     @property
     def given(self) -> list[Asked]:
         """The requests that got a token."""
-        return [each for each in self.asked if each.status == 200]
+        return [each for each in self.asked if each.status == HTTPStatus.OK]
 
-    def table(self, **changed: Any) -> dict[str, Any]:
+    def table(self, **changed: object) -> dict[str, Any]:
         """Return the table of settings for a client of this provider."""
         return {
             "provider": "oidc",
@@ -80,7 +82,7 @@ class Provider:
             **changed,
         }
 
-    def text(self, **changed: Any) -> str:
+    def text(self, **changed: object) -> str:
         """Return the table as JSON, as a variable holds it."""
         return json.dumps(self.table(**changed))
 
@@ -91,7 +93,7 @@ class Provider:
             "aud": AUDIENCE,
             "sub": client,
             "iat": int(now),
-            "exp": int(now + self.life),
+            "exp": ceil(now + self.life),
             "scope": "kafka.write kafka.read",
         }
         return jwt.encode({"alg": "RS256", "kid": KEY_ID}, claims, self._key)
@@ -151,15 +153,12 @@ class Guarded(NamedTuple):
 
     stack: Stack
     provider: Provider
-    lasting: str
-    """The address at which a connection, once let in, stays."""
-    checked: str
-    """The address at which a connection ends with its token, unless it shows another one."""
+    bootstrap: str
 
-    def kafka(self, *, checked: bool = True, **changed: Any) -> dict[str, str]:
+    def kafka(self, **changed: object) -> dict[str, str]:
         """Return the properties of a client."""
         return {
-            "bootstrap.servers": self.checked if checked else self.lasting,
+            "bootstrap.servers": self.bootstrap,
             "security.protocol": "SASL_PLAINTEXT",
             "identity": self.provider.text(**changed),
         }
@@ -167,35 +166,28 @@ class Guarded(NamedTuple):
 
 @contextmanager
 def guarded(life: float) -> Iterator[Guarded]:
-    """Yield a stack whose tokens live `life` seconds."""
+    """Yield a stack whose tokens live `life` seconds, and whose connections end with them."""
     with Provider(life) as provider:
-        ports = {"LASTING": free_port(), "CHECKED": free_port()}
-        listeners = ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items())
+        bootstrap = f"{LOOPBACK}:{free_port()}"
         jwks = f"{provider.url}/jwks"
+        own = "listener.name.tokens.oauthbearer."
         settings = {
-            "listeners": listeners,
-            "advertised.listeners": listeners,
+            "listeners": f"TOKENS://{bootstrap}",
+            "advertised.listeners": f"TOKENS://{bootstrap}",
             "listener.security.protocol.map": (
-                "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,"
-                "LASTING:SASL_PLAINTEXT,CHECKED:SASL_PLAINTEXT"
+                "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,TOKENS:SASL_PLAINTEXT"
             ),
+            "listener.name.tokens.sasl.enabled.mechanisms": "OAUTHBEARER",
+            f"{own}sasl.jaas.config": f"{_BEARER}.OAuthBearerLoginModule required;",
+            f"{own}sasl.server.callback.handler.class": (
+                f"{_BEARER}.OAuthBearerValidatorCallbackHandler"
+            ),
+            f"{own}sasl.oauthbearer.jwks.endpoint.url": jwks,
+            f"{own}sasl.oauthbearer.expected.audience": AUDIENCE,
+            f"{own}sasl.oauthbearer.expected.issuer": provider.url,
+            # A token that has expired is let in by default for half a minute.
+            f"{own}sasl.oauthbearer.clock.skew.seconds": "0",
         }
-        for name in map(str.lower, ports):
-            own = f"listener.name.{name}.oauthbearer."
-            settings |= {
-                f"listener.name.{name}.sasl.enabled.mechanisms": "OAUTHBEARER",
-                f"{own}sasl.jaas.config": f"{_BEARER}.OAuthBearerLoginModule required;",
-                f"{own}sasl.server.callback.handler.class": (
-                    f"{_BEARER}.OAuthBearerValidatorCallbackHandler"
-                ),
-                f"{own}sasl.oauthbearer.jwks.endpoint.url": jwks,
-                f"{own}sasl.oauthbearer.expected.audience": AUDIENCE,
-                f"{own}sasl.oauthbearer.expected.issuer": provider.url,
-                # A token that has expired is let in by default for half a minute.
-                f"{own}sasl.oauthbearer.clock.skew.seconds": "0",
-            }
-        settings["listener.name.checked.oauthbearer.connections.max.reauth.ms"] = "3600000"
         allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={jwks}"
         with Stack(fsync=False, kafka=settings, kafka_java=[*JAVA_OPTIONS, allowed]) as stack:
-            at = {name: f"{LOOPBACK}:{port}" for name, port in ports.items()}
-            yield Guarded(stack, provider, at["LASTING"], at["CHECKED"])
+            yield Guarded(stack, provider, bootstrap)

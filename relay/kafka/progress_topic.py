@@ -181,7 +181,10 @@ class ProgressTopic:
         except KafkaException as error:
             admin.poll(0)  # calls error_cb with librdkafka's errors about its brokers
             shut = next(filter(shuts_out, self._said), None)
-            if shut is not None and not self._is_outage_of_tokens():
+            # With tokens it may pass: one has expired, or the broker cannot ask for the keys.
+            source = source_of(self._client)
+            may_pass = source is not None and (self._was_let_in or source.trouble != "")
+            if shut is not None and not may_pass:
                 msg = (
                     f"Kafka: {shut.str()}; waiting does not mend that: correct `[kafka]` and its "
                     "secrets, or the broker's"
@@ -192,15 +195,6 @@ class ProgressTopic:
             raise Outage(msg) from error
         self._was_let_in = True
         return found
-
-    def _is_outage_of_tokens(self) -> bool:
-        """
-        Return whether a broker that does not let us in may do so again without a change.
-
-        A token expires while its provider is away; or the broker cannot ask for the keys.
-        """
-        source = source_of(self._client)
-        return source is not None and (self._was_let_in or source.trouble != "")
 
     def _check_partitions(self, partitions: int) -> None:
         # If another transactional.id writes to the partition, its open transaction hides our

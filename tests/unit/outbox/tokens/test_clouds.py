@@ -1,4 +1,4 @@
-"""Tokens of clouds: each is what the cloud's own library makes, in the form that its Kafka takes."""
+"""Tokens of clouds: each is made by the cloud's own library, in the form that its Kafka takes."""
 
 import base64
 import json
@@ -44,7 +44,7 @@ def answering(status: int, answer: object) -> Iterator[tuple[str, list[tuple[str
             self.end_headers()
             self.wfile.write(body)
 
-        do_POST = do_GET
+        do_POST = do_GET  # noqa: N815  # the name that the server asks for
 
         def log_message(self, *_: object) -> None:
             pass
@@ -60,9 +60,9 @@ def answering(status: int, answer: object) -> Iterator[tuple[str, list[tuple[str
         server.server_close()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make the credentials of a profile `orders`, and none besides."""
+    """Make the AWS credentials of a profile `orders`, and none besides."""
     file = tmp_path / "credentials"
     file.write_text("[orders]\naws_access_key_id = AKORDERS\naws_secret_access_key = s\n")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
@@ -80,9 +80,7 @@ def signed(token: Token) -> tuple[str, dict[str, list[str]]]:
     return parts.netloc, parse_qs(parts.query)
 
 
-def test_msk_gets_a_signed_address_of_its_region(
-    aws: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_msk_gets_a_signed_address_of_its_region(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKSHOP")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "tops3cret")
     token = ask(provider="aws-msk", region="eu-west-1")
@@ -94,13 +92,13 @@ def test_msk_gets_a_signed_address_of_its_region(
     assert "tops3cret" not in token.value
 
 
-def test_a_profile_signs_with_its_own_credentials(aws: Path) -> None:
+def test_a_profile_signs_with_its_own_credentials() -> None:
     _, parameters = signed(ask(provider="aws-msk", region="eu-west-1", profile="orders"))
     assert parameters["X-Amz-Credential"][0].startswith("AKORDERS/")
 
 
 def test_a_role_is_assumed_under_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as signer
+    from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 
     asked: list[tuple[str, ...]] = []
 
@@ -108,13 +106,13 @@ def test_a_role_is_assumed_under_a_name(monkeypatch: pytest.MonkeyPatch) -> None
         asked.append(given)
         return "signed", int(time.time() + 900) * 1000
 
-    monkeypatch.setattr(signer, "generate_auth_token_from_role_arn", by_role)
+    monkeypatch.setattr(MSKAuthTokenProvider, "generate_auth_token_from_role_arn", by_role)
     role = "arn:aws:iam::1:role/kafka"
     assert ask(provider="aws-msk", region="eu-west-1", role_arn=role).value == "signed"
     assert asked == [("eu-west-1", role, "dovecote")]
 
 
-def test_credentials_that_are_not_there_are_a_failure_that_may_pass(aws: Path) -> None:
+def test_credentials_that_are_not_there_are_a_failure_that_may_pass() -> None:
     with pytest.raises(OSError, match="no AWS credentials"):
         ask(provider="aws-msk", region="eu-west-1")
     with pytest.raises(OSError, match="nobody"):

@@ -39,6 +39,10 @@ extensions = { logicalCluster = "lkc-1" }
 """
 
 
+MSK = '[kafka.identity]\nprovider = "aws-msk"\nregion = "eu-west-1"\n'
+AZURE = '[kafka.identity]\nprovider = "azure"\nscope = "s"\n'
+
+
 def test_a_table_is_a_property_that_can_travel(tmp_path: Path) -> None:
     found = json.loads(settings(tmp_path, TABLE, SECRET="tops3cret").kafka["identity"])  # noqa: S106  # of this test
     assert found["client_secret"] == "tops3cret"  # noqa: S105  # as above
@@ -62,7 +66,7 @@ def test_a_secret_in_a_file_and_a_whole_table_in_a_file_are_read_again(tmp_path:
     by_field = TABLE.replace('{ env = "SECRET" }', f'{{ file = "{secret}" }}')
     for text in (by_field, f'identity = {{ file = "{whole}" }}'):
         found = settings(tmp_path, text)
-        assert json.loads(found.kafka["identity"])["client_secret"] == "one"
+        assert json.loads(found.kafka["identity"])["client_secret"] == "one"  # noqa: S105  # as above
         kept = found.producer_properties("any")
         secret.write_text("two")
         whole.write_text(encoded({**OIDC, "client_secret": "two"}))
@@ -102,12 +106,11 @@ def test_a_secret_in_a_file_and_a_whole_table_in_a_file_are_read_again(tmp_path:
         ('"sasl.mechanism" = "OAUTHBEARER"', "add a table [kafka.identity]"),
         ('[kafka.identity]\nprovider = "aws-msk"', "missing for the provider aws-msk: region"),
         (
-            '[kafka.identity]\nprovider = "aws-msk"\nregion = "eu-west-1"\nrole_arn = "a"\n'
-            'profile = "b"',
+            f'{MSK}role_arn = "a"\nprofile = "b"',
             "role_arn and profile exclude each other",
         ),
         (
-            '[kafka.identity]\nprovider = "aws-msk"\nregion = "eu-west-1"\nsession_name = "a"',
+            f'{MSK}session_name = "a"',
             "set role_arn too",
         ),
         (
@@ -123,7 +126,7 @@ def test_a_secret_in_a_file_and_a_whole_table_in_a_file_are_read_again(tmp_path:
             "tenant_id is not for a managed identity",
         ),
         (
-            '[kafka.identity]\nprovider = "azure"\nscope = "s"\nclient_secret = { env = "SECRET" }',
+            f'{AZURE}client_secret = {{ env = "SECRET" }}',
             "client_secret belongs to credential = 'client_secret'",
         ),
     ],
@@ -148,9 +151,11 @@ def test_the_client_takes_the_properties_that_an_identity_makes(tmp_path: Path) 
     found = settings(tmp_path, TABLE, SECRET="x").producer_properties("any")  # noqa: S106  # of this test
     check_properties(found)
     made_of = for_check(found)
-    assert made_of["sasl.mechanism"] == "OAUTHBEARER"
-    assert made_of["security.protocol"] == "SASL_SSL"
-    assert "identity" not in made_of
+    assert made_of["security.protocol"] == "SSL"
+    assert not {"identity", "sasl.mechanism"} & made_of.keys()
+    check_properties({**found, "sasl.mechanism": "OAUTHBEARER"})
+    with pytest.raises(BadSettings, match=r"ssl\.ca\.location"):
+        check_properties({**found, "ssl.ca.location": "/nowhere.pem"})
 
 
 @pytest.mark.parametrize("extra", ["aws", "azure", "google"])

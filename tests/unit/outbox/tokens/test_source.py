@@ -97,7 +97,7 @@ def test_a_refusal_and_a_provider_that_is_away_differ_for_a_new_client(
     assert asked([{"identity": provider.text(scope="a")}]).startswith("; but oidc http://127")
     provider.failing = 0
     with pytest.raises(BadSettings, match=r"\[kafka.identity\].*401: invalid_client") as refused:
-        for_client({"identity": provider.text(client_secret="wrong-tops3cret")})
+        for_client({"identity": provider.text(client_secret="wrong-tops3cret")})  # noqa: S106  # of this test
     assert "wrong-tops3cret" not in str(refused.value)
     assert asked([{"identity": provider.text()}]).endswith("/token gives a token")
 
@@ -106,7 +106,8 @@ def test_a_part_waits_for_its_first_token_as_long_as_it_is_not_stopped(
     provider: Provider,
 ) -> None:
     provider.failing = 500
-    stop, said = threading.Event(), []
+    stop = threading.Event()
+    said: list[str] = []
     waiting = threading.Thread(
         target=await_token, args=({"identity": provider.text()}, stop, said.append)
     )

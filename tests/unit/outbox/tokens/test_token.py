@@ -1,4 +1,4 @@
-"""What counts as a token, and when it is renewed."""
+"""An answer counts as a token or is refused, and a token is renewed in time."""
 
 from typing import Any
 
