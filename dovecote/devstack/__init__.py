@@ -23,4 +23,5 @@ if not TYPE_CHECKING:
             "Pair": "dovecote.devstack.postgres.pair",
             "Stack": "dovecote.devstack.stack",
         },
+        extra="stack",
     )
