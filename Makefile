@@ -18,11 +18,13 @@ MEMORY = $(shell [ -w /dev/shm ] && [ "$$(df --output=avail -k /dev/shm | tail -
 LOCK = $(TOOLS)/bin/uv pip compile --quiet $(ARGS) --universal --generate-hashes --no-emit-index-url \
   --no-annotate --custom-compile-command 'make lock' --python-version
 AS_DEV := --constraint requirements/dev.txt
+# The extras in the image of compose/Dockerfile.
+IN_IMAGE := relay consume push producer otel schema-registry
 # More arguments for the command: make test ARGS='-k outbox', make demo ARGS=--json
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars demo webhook test matrix proof fuzz check audit sbom lock docs bench format clean $(addprefix bench-,$(BENCHES))
+.PHONY: help setup jars demo webhook test matrix proof fuzz check audit sbom dist lock docs bench format clean $(addprefix bench-,$(BENCHES))
 .SUFFIXES:
 # Benchmarks that run at once measure each other.
 .NOTPARALLEL:
@@ -72,14 +74,28 @@ sbom: $(INSTALLED) $(TOOLS_INSTALLED)  ## write dist/dovecote.cdx.json: the inst
 	  --output-reproducible --of JSON -o dist/dovecote.cdx.json
 	@echo 'dist/dovecote.cdx.json'
 
+# What renders the chart in tests, from source: a minute and a half once, and then a moment.
+.helm/helm:
+	@command -v go >/dev/null || { echo 'helm is built with Go, and there is none: install Go, or helm itself' >&2; exit 1; }
+	GOBIN='$(CURDIR)/.helm' go install helm.sh/helm/v3/cmd/helm@v3.22.0
+
+# The wheel is built from the sdist. Then it is installed for the oldest and the newest Python that is here.
+dist: $(INSTALLED) $(TOOLS_INSTALLED)  ## sdist and wheel in dist/, checked, and tried in fresh environments
+	@rm -f dist/dovecote-*.tar.gz dist/dovecote-*.whl
+	@$(TOOLS)/bin/python -m build --no-isolation --outdir dist . >dist.log 2>&1 || { cat dist.log >&2; rm dist.log; exit 1; }; rm dist.log
+	@$(TOOLS)/bin/twine check --strict dist/dovecote-*
+	@$(BIN)/python -m tests.artefacts $(ARGS)
+
 # Versions stay as they are unless ARGS says otherwise. Markers serve all Pythons from the given one on.
 lock: $(TOOLS_INSTALLED)  ## pin all packages with their hashes in requirements/ (ARGS=--upgrade: newest)
 	$(LOCK) 3.11 --output-file requirements/dev.txt --extra dev pyproject.toml
 	$(LOCK) 3.11.5 --output-file requirements/docs.txt --extra docs $(AS_DEV) pyproject.toml
-	$(LOCK) 3.11 --output-file requirements/push.txt --extra push $(AS_DEV) pyproject.toml requirements/image.in
-	$(LOCK) 3.11 --output-file requirements/demo.txt --extra push --extra demo $(AS_DEV) pyproject.toml
+	$(LOCK) 3.11 --output-file requirements/image.txt $(foreach each,$(IN_IMAGE),--extra $(each)) $(AS_DEV) pyproject.toml
+	$(LOCK) 3.11 --output-file requirements/demo.txt $(foreach each,$(IN_IMAGE) demo,--extra $(each)) $(AS_DEV) pyproject.toml
+	$(LOCK) 3.11 --output-file requirements/flights.txt $(AS_DEV) requirements/flights.in
 	$(LOCK) 3.11 --output-file requirements/build.txt $(AS_DEV) requirements/build.in
 	$(LOCK) 3.11 --output-file requirements/tools.txt requirements/tools.in
+	$(LOCK) 3.11 --output-file requirements/sbom.txt --constraint requirements/tools.txt requirements/sbom.in
 
 # Without the variable, Material advertises its successor at each start.
 docs: $(DOCS_INSTALLED)  ## build the site of the documents in site/, strictly: links, anchors
@@ -98,7 +114,7 @@ $(addprefix bench-,$(BENCHES)): bench-%: jars
 setup: jars  ## only the environment and the jars
 
 clean:  ## remove the environment and caches; servers' data and fetched jars stay
-	rm -rf $(VENV) $(TOOLS) dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(TOOLS) .helm dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # They lie in a cache of the user's; to see that they are there takes a moment only.

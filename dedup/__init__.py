@@ -76,4 +76,5 @@ if not TYPE_CHECKING:
             "Tier": "dedup.retries.plan",
             "Trial": "dedup.testing",
         },
+        extra="consume",
     )

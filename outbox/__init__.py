@@ -50,4 +50,5 @@ if not TYPE_CHECKING:
             "Options": "outbox.producer.options",
             "Producer": "outbox.producer.producer",
         },
+        extra="producer",
     )

@@ -11,7 +11,11 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
+from dovecote.cli.extras import EXTRAS
+from dovecote.cli.flags import for_typer
 from dovecote.cli.printed import text
+from outbox.errors import BadSettings
+from outbox.lazily import advice, of_others
 
 # A list of suggestions is read at a glance, or not at all.
 _MOST_SUGGESTIONS = 3
@@ -129,11 +133,37 @@ class Lazy(Group):
         if cmd_name not in self.places:
             return None
         module, _, name = self.places[cmd_name].partition(":")
-        package = sys.modules[type(self).__module__].__package__
-        found = getattr(import_module(f".{module}", package), name)
+        package = sys.modules[type(self).__module__].__package__ or ""
+        try:
+            found = getattr(import_module(f".{module}", package), name)
+        except ModuleNotFoundError as error:
+            if (missing := of_others(error)) is None:
+                raise
+            return _Missing(cmd_name, package, missing)
         command = get_group(found) if isinstance(found, typer.Typer) else _command(found)
         command.name = cmd_name
         return command
+
+
+class _Missing(Command):
+    """Stands for a command whose packages are not installed, and says what to install."""
+
+    def __init__(self, name: str, package: str, missing: str) -> None:
+        words = [*package.split(".")[2:], name]
+        extra = EXTRAS[words[0]] or ""
+        self._advice = advice([missing], extra, " ".join(["dovecote", *words]))
+        super().__init__(name, help=f"Needs the extra {extra}.", add_help_option=False)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # as above
+        """
+        Refuse whatever is asked for, help included; a shell that completes words is not refused.
+
+        Raises:
+            BadSettings: no shell asks.
+        """
+        if not ctx.resilient_parsing:
+            raise BadSettings(self._advice)
+        return super().parse_args(ctx, args)
 
 
 class App(typer.Typer):
@@ -168,7 +198,7 @@ class App(typer.Typer):
 
 def _command(function: Callable[..., None]) -> Any:  # noqa: ANN401  # as above
     alone = App("", "")
-    alone.command()(function)
+    alone.command()(for_typer(function))
     return get_command(alone)
 
 

@@ -1,12 +1,25 @@
-"""Packages that come with an extra: the advice when one is missing."""
+"""Packages that come with an extra: the commands that need them, and advice if one is missing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 
 from outbox.errors import BadSettings
+from outbox.lazily import advice, of_others
 
-_OURS = {"dedup", "dovecote", "outbox", "relay", "spark_jobs"}
+EXTRAS: Mapping[str, str | None] = {
+    "init": None,
+    "relay": "relay",
+    "consume": "consume",
+    "push": "push",
+    "spark": "spark",
+    "replay": "consume",
+    "schema": "spark",
+    "stack": "stack",
+    "demo": "demo",
+}
+"""The extra of each command of `dovecote`; None: it needs none."""
+
 _OF_PUSH = ("fastapi", "cryptography", "uvloop")
 
 
@@ -23,10 +36,9 @@ def needs(extra: str, *, user: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        # No extra brings a module of ours: that it is missing is a bug, which advice would hide.
-        if error.name is None or error.name.partition(".")[0] in _OURS:
+        if (missing := of_others(error)) is None:
             raise
-        raise BadSettings(_advice([error.name], extra, user)) from error
+        raise BadSettings(advice([missing], extra, user)) from error
 
 
 def require(*modules: str, extra: str, user: str) -> None:
@@ -37,7 +49,7 @@ def require(*modules: str, extra: str, user: str) -> None:
         BadSettings: one of them is not.
     """
     if missing := [each for each in modules if find_spec(each) is None]:
-        raise BadSettings(_advice(missing, extra, user))
+        raise BadSettings(advice(missing, extra, user))
 
 
 def require_push() -> None:
@@ -48,7 +60,3 @@ def require_push() -> None:
         BadSettings: one of them is not.
     """
     require(*_OF_PUSH, extra="push", user="push")
-
-
-def _advice(missing: list[str], extra: str, user: str) -> str:
-    return f"{user} needs {', '.join(missing)}: pip install 'dovecote[{extra}]'"

@@ -1,69 +1,44 @@
-"""One command, `dovecote`: each of its groups is a package, each other command a module."""
+"""The command `dovecote`: all commands, or `init` alone where typer is not installed."""
 
+import os
+import signal
 import sys
-from importlib.metadata import version
-from typing import Annotated, Any, ClassVar
-
-import typer
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, NoReturn
 
 from dedup.rules.policies.departures import Exits
-from dovecote.cli.commands import App, Lazy
 from dovecote.process.logs import last_line
 from outbox.errors import BadSettings, DovecoteError
+from outbox.lazily import lazy
 
+if TYPE_CHECKING:
+    from dovecote.cli.tree import app
 
-class _Commands(Lazy):
-    places: ClassVar = {
-        "init": "init:init",
-        "relay": "relay:relay",
-        "consume": "consume:consume",
-        "push": "push:push",
-        "spark": "spark:spark",
-        "replay": "replay:replay",
-        "schema": "schema:schema",
-        "topic": "topic:topic",
-        "stack": "stack:stack",
-        "demo": "demo:demo",
-    }
+__all__ = ["app", "main"]
 
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401  # typer's own click
-        try:
-            return super().invoke(ctx)
-        except typer.BadParameter as error:
-            # Pydantic puts this before the message, and it means nothing to a user.
-            error.message = error.message.removeprefix("Value error, ")
-            raise
-
-
-_SUMMARY = "Reliable events: Postgres to Kafka, exactly once, in order per key."
-
-app = App("dovecote", _SUMMARY, cls=_Commands, add_completion=True)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"dovecote {version('dovecote')}")
-        raise typer.Exit
-
-
-@app.callback()
-def dovecote(
-    *,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_version, is_eager=True, help="Show the version and exit."
-        ),
-    ] = False,
-) -> None:
-    """Define the options of `dovecote` itself."""
+if not TYPE_CHECKING:
+    __getattr__ = lazy(__name__, {"app": "dovecote.cli.tree"}, extra="relay")
 
 
 def main() -> None:
     """Run the command; an error of ours goes to stderr, with its status: 1, or 2 for bad usage."""
+    if os.getpid() == 1:
+        # The kernel hands no signal to process 1 of a container that it has no handler for.
+        signal.signal(signal.SIGTERM, _end)
     try:
-        app()
+        if find_spec("typer") is None:
+            from dovecote.cli.bare import app as bare
+
+            bare()
+        else:
+            from dovecote.cli.tree import app
+
+            app()
     except (DovecoteError, Exits) as raised:
         error = raised.reason if isinstance(raised, Exits) else raised
         sys.stderr.write(last_line(error))
         sys.exit(2 if isinstance(error, BadSettings) else getattr(error, "status", 1))
+
+
+def _end(number: int, _: object) -> NoReturn:
+    sys.exit(128 + number)

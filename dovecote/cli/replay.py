@@ -49,10 +49,11 @@ def replay(
 
     The exit status is 1 if a line of the trace is bad, and 2 for bad usage or settings.
     """
-    from dedup.replay.replay import OPERATORS as POLICIES
-    from dedup.replay.replay import replay as run
-    from dedup.replay.replay import start
-    from dedup.replay.trace import to_json
+    with needs("consume", user="dovecote replay"):
+        from dedup.replay.replay import OPERATORS as POLICIES
+        from dedup.replay.replay import replay as run
+        from dedup.replay.replay import start
+        from dedup.replay.trace import to_json
 
     # Filters and handlers are the user's modules; those in the way of installed ones lose.
     sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds strings

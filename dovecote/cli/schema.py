@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from dovecote.cli.extras import needs
+
 
 class What(StrEnum):
     """The files that have one."""
@@ -26,7 +28,8 @@ def schema(
 
     Example: dovecote schema aggregation > aggregation.schema.json
     """
-    from spark_jobs.operators.aggregation.config import json_schema
+    with needs("spark", user="dovecote schema"):
+        from spark_jobs.operators.aggregation.config import json_schema
 
     schemas = {What.AGGREGATION: json_schema}
     typer.echo(json.dumps(schemas[what](), indent=2))

@@ -29,4 +29,5 @@ if not TYPE_CHECKING:
             "SparkCluster": "dovecote.devstack.spark.standalone",
             "Stack": "dovecote.devstack.stack",
         },
+        extra="stack",
     )

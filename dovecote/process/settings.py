@@ -312,13 +312,6 @@ Dsn: TypeAlias = Annotated[str, WrapValidator(_dsn), Field(repr=False)]
 """A libpq connection string, or a table of libpq parameters; never in a repr."""
 
 
-def without_secrets(dsn: str) -> str:
-    """Return `dsn` in a form that logs may show: host, user and the like, and nothing else."""
-    parts = conninfo_to_dict(dsn)
-    shown = {k: str(v) for k, v in parts.items() if k in {"host", "port", "dbname", "user"}}
-    return make_conninfo(**shown)
-
-
 def _read(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))

@@ -65,7 +65,7 @@ def group_protocols(kafka: Mapping[str, str], *, timeout: float = 5.0) -> Collec
     Before Kafka 4.0 they take `classic` alone, and answer a member of another one with nothing at
     all. A user needs the right `DescribeConfigs` on the cluster to learn this.
     """
-    admin = AdminClient(fresh_all(kafka), logger=_log)
+    admin = AdminClient(for_client(kafka), logger=_log)
     try:
         broker = next(iter(admin.list_topics(timeout=timeout).brokers))
         wanted = [ConfigResource(ResourceType.BROKER, str(broker))]

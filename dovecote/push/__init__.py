@@ -30,4 +30,5 @@ if not TYPE_CHECKING:
             "refusal": "dovecote.push.rules.sending.addresses",
             "signing_key": "dovecote.push.rules.subscription.sections",
         },
+        extra="push",
     )

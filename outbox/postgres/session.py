@@ -236,3 +236,10 @@ def _is_shared(conn: Connection[Any], parameters: str) -> bool:
             if len(ours) > 1:
                 return True
     return False
+
+
+def without_secrets(dsn: str) -> str:
+    """Return `dsn` in a form that logs may show: host, user and the like, and nothing else."""
+    parts = conninfo_to_dict(dsn)
+    shown = {k: str(v) for k, v in parts.items() if k in {"host", "port", "dbname", "user"}}
+    return make_conninfo(**shown)

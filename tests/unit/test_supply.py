@@ -35,13 +35,14 @@ def test_every_locked_package_has_its_hashes_and_no_place(file: Path) -> None:
 
 def test_the_locks_agree_on_versions() -> None:
     dev = versions(ROOT / "requirements/dev.txt")
-    for name in ("docs.txt", "push.txt", "demo.txt"):
+    for name in ("docs.txt", "image.txt", "demo.txt", "flights.txt"):
         for package, version in versions(ROOT / "requirements" / name).items():
             assert dev.get(package, version) == version, (name, package)
 
 
 @pytest.mark.parametrize(
-    ("extra", "file"), [("dev", "dev.txt"), ("docs", "docs.txt"), ("push", "push.txt")]
+    ("extra", "file"),
+    [("dev", "dev.txt"), ("docs", "docs.txt"), ("push", "image.txt"), ("demo", "demo.txt")],
 )
 def test_what_an_extra_pins_is_locked(extra: str, file: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

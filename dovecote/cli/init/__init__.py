@@ -1,12 +1,6 @@
-"""`dovecote init`: install or upgrade what Dovecote needs in Postgres."""
+"""`dovecote init`: install or upgrade what Dovecote needs in Postgres, also without typer."""
 
-from typing import ClassVar
+from collections.abc import Mapping
 
-from dovecote.cli.commands import App, Lazy
-
-
-class _Commands(Lazy):
-    places: ClassVar = {"outbox": "outbox:outbox", "inbox": "inbox:inbox", "push": "push:push"}
-
-
-init = App("init", "Install or upgrade what Dovecote needs in Postgres.", cls=_Commands)
+PARTS: Mapping[str, str] = {"outbox": "outbox:outbox", "inbox": "inbox:inbox", "push": "push:push"}
+"""The commands: for each, a module here and the function in it."""

@@ -2,9 +2,8 @@
 
 from typing import Annotated
 
-import typer
-
 from dedup.inbox import schema as inbox_schema
+from dovecote.cli.flags import Flag
 from dovecote.cli.init.installing import (
     DsnOption,
     PrintSqlOption,
@@ -25,7 +24,7 @@ def inbox(
     since: SinceVersionOption = 0,
     consumer_role: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE", help="Let this role consume, and no more; can be repeated."),
+        Flag(metavar="ROLE", help="Let this role consume, and no more; can be repeated."),
     ] = None,
 ) -> None:
     """
@@ -42,7 +41,7 @@ def inbox(
     require_printing(since, print_sql=print_sql)
     roles = consumer_role or []
     if print_sql:
-        typer.echo(inbox_schema.script(schema, since=since, consumers=roles), nl=False)
+        print(inbox_schema.script(schema, since=since, consumers=roles), end="")
         return
     with connected(dsn) as conn:
         applied = inbox_schema.install(conn, schema, consumers=roles)

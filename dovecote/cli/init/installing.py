@@ -5,36 +5,29 @@ from contextlib import contextmanager
 from typing import Annotated, TypeAlias
 
 import psycopg
-import typer
 from psycopg.conninfo import conninfo_to_dict
 
-from dovecote.process.settings import without_secrets
+from dovecote.cli.flags import Flag
 from outbox.errors import BadSettings, DovecoteError, first_line
 from outbox.postgres import session
 from outbox.schema.migrations import Migration
 
 DsnOption: TypeAlias = Annotated[
     str,
-    typer.Option(
-        "--dsn",
+    Flag(
         metavar="DSN",
         envvar="DOVECOTE_DSN",
-        show_envvar=True,
-        show_default=False,
+        hide_default=True,
         help="The libpq connection string; the variables PG* count too.",
     ),
 ]
 SchemaOption: TypeAlias = Annotated[
-    str, typer.Option("--schema", metavar="NAME", help="The Postgres schema to install into.")
+    str, Flag(metavar="NAME", help="The Postgres schema to install into.")
 ]
-PrintSqlOption: TypeAlias = Annotated[
-    bool, typer.Option("--print-sql", help="Print the SQL instead of running it.")
-]
+PrintSqlOption: TypeAlias = Annotated[bool, Flag(help="Print the SQL instead of running it.")]
 SinceVersionOption: TypeAlias = Annotated[
     int,
-    typer.Option(
-        "--since", metavar="N", min=0, help="With --print-sql: only the steps after this version."
-    ),
+    Flag(metavar="N", min=0, help="With --print-sql: only the steps after this version."),
 ]
 
 
@@ -52,17 +45,17 @@ def require_printing(since: int, *, print_sql: bool) -> None:
 
 def whereabouts(conn: psycopg.Connection, schema: str) -> str:
     """Return where a schema is, without passwords."""
-    return f"schema {schema!r} of {without_secrets(conn.info.dsn)}"
+    return f"schema {schema!r} of {session.without_secrets(conn.info.dsn)}"
 
 
 def report(applied: Sequence[Migration], granted: Mapping[str, Sequence[str]], end: str) -> None:
     """Print the steps that were applied, and the roles that got rights, by their duty."""
     for step in applied:
-        typer.echo(f"applied {step.version:04d} {step.name}")
+        print(f"applied {step.version:04d} {step.name}")
     for duty, names in granted.items():
         for name in names:
-            typer.echo(f"granted {name} what a {duty} needs")
-    typer.echo(end)
+            print(f"granted {name} what a {duty} needs")
+    print(end)
 
 
 @contextmanager

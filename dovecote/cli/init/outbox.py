@@ -1,12 +1,12 @@
 """`dovecote init outbox`: install or upgrade the outbox, or print the SQL that does."""
 
+import sys
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
 from typing import Annotated
 
-import typer
-
+from dovecote.cli.flags import Flag
 from dovecote.cli.init.installing import (
     DsnOption,
     PrintSqlOption,
@@ -18,7 +18,6 @@ from dovecote.cli.init.installing import (
     require_printing,
     whereabouts,
 )
-from dovecote.cli.options import duration_of, one_of
 from outbox import schema as outbox_schema
 from outbox.errors import BadSettings
 from outbox.schema import capture as outbox_capture
@@ -40,13 +39,11 @@ def outbox(
     since: SinceVersionOption = 0,
     writer_role: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ROLE", help="Let this role write events, and no more; can be repeated."
-        ),
+        Flag(metavar="ROLE", help="Let this role write events, and no more; can be repeated."),
     ] = None,
     topics: Annotated[
         list[str] | None,
-        typer.Option(
+        Flag(
             metavar="PATTERN",
             help="With --writer-role: the topics that these roles may write to, and no others "
             "(orders, 'orders*'); can be repeated. '*' lifts the restriction.",
@@ -54,20 +51,18 @@ def outbox(
     ] = None,
     relay_role: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ROLE", help="Let this role run a relay, and no more; can be repeated."
-        ),
+        Flag(metavar="ROLE", help="Let this role run a relay, and no more; can be repeated."),
     ] = None,
     capture: Annotated[
         CaptureMode | None,
-        typer.Option(
-            metavar=one_of(CaptureMode),
+        Flag(
+            metavar="table|wal",
             help="Write events to a table, or to the write-ahead log alone.",
         ),
     ] = None,
     max_event_bytes: Annotated[
         int | None,
-        typer.Option(
+        Flag(
             metavar="N",
             help="The largest event that the outbox accepts, in bytes; 16777216 by default.",
             min=1_000,
@@ -76,22 +71,20 @@ def outbox(
     ] = None,
     accept_gap: Annotated[
         bool,
-        typer.Option(
-            "--accept-gap",
+        Flag(
             help="With --capture wal: make the slot again, without the events it had not sent.",
         ),
     ] = False,
     within: Annotated[
         timedelta | None,
-        typer.Option(
+        Flag(
             metavar="DURATION",
-            parser=duration_of,
             help="With --capture wal: how long to wait for open transactions; 60s by default.",
         ),
     ] = None,
     shard: Annotated[
         int | None,
-        typer.Option(metavar="N", help="With --accept-gap: only the slot of this shard.", min=0),
+        Flag(metavar="N", help="With --accept-gap: only the slot of this shard.", min=0),
     ] = None,
 ) -> None:
     """
@@ -119,7 +112,7 @@ def outbox(
         raise BadSettings(msg)
     roles = outbox_schema.Roles(writer_role or [], relay_role or [], topics or [])
     if print_sql:
-        typer.echo(outbox_schema.script(schema, since=since, roles=roles), nl=False)
+        print(outbox_schema.script(schema, since=since, roles=roles), end="")
         return
     with connected(dsn) as conn:
         applied = outbox_schema.install(conn, schema, roles=roles)
@@ -166,20 +159,20 @@ def _switch(
             accept_gap=accept_gap,
             shard=shard,
             within=WITHIN if within is None else within.total_seconds(),
-            say=partial(typer.echo, err=True),
+            say=partial(print, file=sys.stderr),
         )
         held = f"slot {slots[0]} holds" if len(slots) == 1 else f"slots {', '.join(slots)} hold"
-        typer.echo(f"events are written to the write-ahead log, which {held} back")
+        print(f"events are written to the write-ahead log, which {held} back")
         if accept_gap:
-            typer.echo(
+            print(
                 "if there was a slot before, the events that no relay had read from it are given "
                 "up; those that the table has, too, stay there, and are not published"
             )
     else:
         leaving = outbox_capture.use_table(dsn, schema)
-        typer.echo("events are written to the table")
+        print("events are written to the table")
         if leaving:
-            typer.echo(
+            print(
                 "the relay reads the write-ahead log on until no transaction is left that began "
                 "before, then the table, and drops the slot"
             )

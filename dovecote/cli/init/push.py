@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-import typer
-
+from dovecote.cli.flags import Flag
 from dovecote.cli.init.installing import (
     DsnOption,
     PrintSqlOption,
@@ -25,7 +24,7 @@ def push(
     since: SinceVersionOption = 0,
     push_role: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE", help="Let this role push, and no more; can be repeated."),
+        Flag(metavar="ROLE", help="Let this role push, and no more; can be repeated."),
     ] = None,
 ) -> None:
     """
@@ -42,7 +41,7 @@ def push(
     require_printing(since, print_sql=print_sql)
     roles = push_role or []
     if print_sql:
-        typer.echo(push_schema.script(schema, since=since, roles=roles), nl=False)
+        print(push_schema.script(schema, since=since, roles=roles), end="")
         return
     with connected(dsn) as conn:
         applied = push_schema.install(conn, schema, roles=roles)

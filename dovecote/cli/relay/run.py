@@ -12,9 +12,10 @@ from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, Log
 from dovecote.process.http.state import served
 from dovecote.process.logs import LogFormat, LogLevel, configure
 from dovecote.process.memory import relax
-from dovecote.process.settings import load, without_secrets
+from dovecote.process.settings import load
 from dovecote.process.signals import on_end
 from dovecote.process.tokens import asked
+from outbox.postgres.session import without_secrets
 from relay.health import Health
 from relay.kafka.properties import check_properties
 from relay.metrics import Metrics, Together

@@ -18,9 +18,9 @@ from dovecote.process.settings import (
     KafkaProperties,
     Settings,
     load,
-    without_secrets,
 )
 from outbox import BadSettings
+from outbox.postgres.session import without_secrets
 
 SECRET = "tops3cret"  # noqa: S105  # what must never be seen
 
