@@ -140,7 +140,7 @@ def up(
     Without `home`, it is the stack of the current directory: its data is elsewhere if the user
     that runs Postgres cannot reach that directory. Without `brokers`, there are as many as the
     last time, or one. `postgres` and `kafka` are versions; without them, they are those of the
-    last time, or the newest.
+    last time, or the usual ones.
 
     Raises:
         StackError: a server did not start, or the stack has another number of brokers.
