@@ -65,11 +65,11 @@ def up(
     ] = None,
     postgres: Annotated[
         str | None,
-        typer.Option(metavar="VERSION", help="Such as 15; by default as before, or the newest."),
+        typer.Option(metavar="VERSION", help="Such as 15; by default as before, or 18."),
     ] = None,
     kafka: Annotated[
         str | None,
-        typer.Option(metavar="VERSION", help="Such as 3.9; by default as before, or the newest."),
+        typer.Option(metavar="VERSION", help="Such as 3.9; by default as before, or 4.2."),
     ] = None,
     spark: Annotated[
         bool,

@@ -168,7 +168,8 @@ def up(
     Without `home`, it is the stack of the current directory: its data is elsewhere if the user
     that runs Postgres cannot reach that directory. Without `brokers`, there are as many as the
     last time, or one. `postgres` and `kafka` are versions; without them, they are those of the
-    last time, or the newest. `more` are `SPARK` and `S3_SERVER`; what a stack has once, it keeps.
+    last time, or the usual ones. `more` are `SPARK` and `S3_SERVER`; what a stack has once, it
+    keeps.
 
     Raises:
         StackError: a server did not start, or the stack has another number of brokers.

@@ -52,7 +52,7 @@ class Stack:
         progress: Progress | None = None,
     ) -> None:
         """
-        Choose the servers; without a version, it is that of the data, or the newest one.
+        Choose the servers; without a version, it is that of the data, or the usual one.
 
         Raises:
             UnknownVersion: there is no such version here.

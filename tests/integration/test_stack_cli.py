@@ -179,3 +179,23 @@ def test_three_brokers_are_cut_off_healed_and_started_again_where_they_were(run:
 def test_one_broker_has_no_gates_and_says_so(run: Run) -> None:
     assert "start one with: dovecote stack up --brokers 3" in run("isolate", "1").stderr
     assert "one broker, or 3 that replicate; 2 is neither" in run("up", "--brokers", "2").stderr
+
+
+def test_other_versions_run_and_stay_with_their_data(run: Run) -> None:
+    told = run.json("up", "--postgres", "14", "--kafka", "3.7")
+
+    assert told["versions"] == {"postgres": "14", "kafka": "3.7"}
+    with psycopg.connect(told["dsn"]) as conn:
+        assert conn.info.server_version // 10_000 == 14
+    assert "kafka 3.7 " in run("status").stdout
+
+    for option, version, says in (
+        ("--postgres", "15", "is of Postgres 14, not 15; give the other one a --directory"),
+        ("--kafka", "2.8", "there is no Kafka 2.8 here; there are 3.7, 3.9, 4.2, 4.4"),
+    ):
+        refused = run("up", option, version)
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+        assert says in refused.stderr
+
+    run("down")
+    assert run.json("up")["versions"] == told["versions"]

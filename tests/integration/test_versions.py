@@ -1,4 +1,4 @@
-"""The code says what older servers lack instead of waiting for it; `make matrix` runs this on them."""
+"""The code says what older servers lack, and waits for none of it: `make matrix` asks them."""
 
 import pytest
 

@@ -29,8 +29,7 @@ def main() -> int:
     ran: list[Ran] = []
     for corner in known.values():
         if not given.names or corner.name in given.names:
-            chosen = corner.shortened if given.short else corner
-            ran.append(run(chosen, given.workers))
+            ran.append(run(corner, given.workers, short=given.short or given.quick))
             sys.stdout.write(f"{page.table(ran)}\n")
             sys.stdout.flush()
             if not given.quick:

@@ -26,13 +26,14 @@ with what ran here.
 """
 
 _CORNERS = """
-## What met what
+## Corners
 
 Each line is a *corner*: versions that meet. It runs the tests of capture, log, roles, relay,
 schema, shards, inbox, consumer, push, dead letters, reconciliation and producer, or some of
 them. Corners with PySpark run tests of the Spark jobs. `.ci/run` runs a short form of the first
 corner, and all tests with the newest Postgres and the locked packages.
-A skipped test needs something that the corner's servers do not have.
+With `--short`, a *few* of its tests ran, otherwise *all*. A skipped test needs something that the
+corner's servers do not have.
 
 """
 
@@ -43,17 +44,29 @@ allow; *locked* ones are those in `requirements/dev.txt`.
 ```console
 $ make matrix                             # all corners: about half an hour on two processors
 $ make matrix ARGS=oldest                 # one of them
-$ make matrix ARGS='--quick'              # what CI runs
+$ make matrix ARGS=--short                # all corners with a few tests each: ten minutes
+$ make matrix ARGS=--quick                # what CI runs
 ```
 
 The matrix needs uv, which `make` installs, and finds the Pythons that uv finds. To run your own
 tests on other servers, see [the stack](stack.md#other-versions).
 
+## Limits of older versions
+
+| version | limit |
+|---|---|
+| Kafka before 4.0 | no `protocol = "consumer"`, which is refused; `classic` is the default |
+| Postgres before 17 | no slots on standbys: after a promotion, [the slot](relay.md#the-slot) is missing |
+| libpq before 17 | no rows in chunks: the capture from the table takes about twice the processor time; a current `psycopg[binary]` carries a newer one |
+| PySpark before 4.2 | refused: sources in Python know neither limits of a batch nor its beginning |
+
+Nobody has built Postgres 19 for this matrix yet.
+
 ## Other systems
 
 All of this ran on Linux, on x86-64. macOS is for development only, and no test has run there;
 [On macOS](stack.md#on-macos) says what differs by design. Windows is not supported.
-"""
+"""  # noqa: E501  # rows of a table
 
 
 def note(ran: Iterable[Ran]) -> None:
@@ -87,8 +100,8 @@ def page(ran: Sequence[Ran]) -> str:
 
 def table(ran: Iterable[Ran]) -> str:
     """Return a table of corners, in Markdown."""
-    head = "corner", "Postgres", "Kafka", "Python", "packages", "PySpark", "passed", "skipped"
-    rows = [(*head, "failed", "seconds"), *(_row(each) for each in ran)]
+    head = "corner", "Postgres", "Kafka", "Python", "packages", "PySpark", "tests", "passed"
+    rows = [(*head, "skipped", "failed", "seconds"), *(_row(each) for each in ran)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "| "
@@ -103,10 +116,10 @@ def table(ran: Iterable[Ran]) -> str:
 def _row(each: Ran) -> tuple[str, ...]:
     told = each.postgres, each.kafka, each.python, each.packages
     if each.lacking:
-        return (each.corner, *told, "—", "not run", "", "", "")
+        return (each.corner, *told, "—", each.tests, "not run", "", "", "")
     spark = each.versions.get("pyspark", "—") if each.corner.startswith("spark") else "—"
     counts = each.passed, each.skipped, each.failed, each.seconds
-    return (each.corner, *told, spark, *(str(count) for count in counts))
+    return (each.corner, *told, spark, each.tests, *(str(count) for count in counts))
 
 
 def _untried(ran: Iterable[Ran]) -> str:

@@ -26,6 +26,9 @@ class Ran:
     kafka: str
     python: str
     packages: str
+    tests: str = "all"
+    """Whether it ran `all` of its tests, or a `few`."""
+
     versions: Mapping[str, str] = field(default_factory=dict)
     passed: int = 0
     skipped: int = 0
@@ -44,8 +47,8 @@ class Ran:
         return asdict(self)
 
 
-def run(corner: Corner, workers: int) -> Ran:
-    """Run the tests of a corner; say so if there is no environment for them."""
+def run(corner: Corner, workers: int, *, short: bool) -> Ran:
+    """Run the tests of a corner, or a few of them; say so if there is no environment for them."""
     began = time.monotonic()
     ran = Ran(
         corner=corner.name,
@@ -53,6 +56,7 @@ def run(corner: Corner, workers: int) -> Ran:
         kafka=servers.KAFKA.revisions[corner.kafka],
         python=corner.python,
         packages=str(corner.packages),
+        tests="few" if short else "all",
     )
     try:
         python = environment(corner)
@@ -60,7 +64,8 @@ def run(corner: Corner, workers: int) -> Ran:
         return replace(ran, lacking=str(error))
     with TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        status = _pytest(corner, python, report, workers)
+        chosen = corner.shortened if short else corner
+        status = _pytest(chosen, python, report, workers)
         found, failures = counted(report)
     if status not in {0, 1}:  # pytest did not get to the tests
         found["failed"] += 1
