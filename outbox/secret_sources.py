@@ -52,7 +52,7 @@ class FileText:
 
 @dataclass(frozen=True, slots=True)
 class CommandText:
-    """What a command prints, without its last line end; kept for `every` seconds."""
+    """The output of a command, without its last line end; kept for `every` seconds."""
 
     words: tuple[str, ...]
     every: float = EVERY_SECONDS
