@@ -94,7 +94,8 @@ def replicating(dsn: str, purpose: str, options: str = "") -> Attended:
         if _LACKS_REPLICATION.search(str(error)):
             raise Refused(lacks_replication(_role(error, conninfo_to_dict(dsn)))) from error
         if _NOT_PASSED_ON.search(str(error)):
-            raise _not_passed_on(f"the server behind `dsn` ({first_line(error)})") from error
+            where = f"the server behind `dsn` ({first_line(error)})"
+            raise _not_passed_on(where) from error
         raise
     try:
         conn.execute("IDENTIFY_SYSTEM")
