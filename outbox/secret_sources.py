@@ -52,7 +52,7 @@ class FileText:
 
 @dataclass(frozen=True, slots=True)
 class CommandText:
-    """What a command prints, without its last line end; kept for `every` seconds."""
+    """The output of a command, without its last line end; kept for `every` seconds."""
 
     words: tuple[str, ...]
     every: float = EVERY_SECONDS
@@ -96,7 +96,7 @@ class RdsToken:
                 ClientError,
             )
         except ImportError:
-            msg = "aws-rds needs boto3: pip install 'dovecote[rds]'"
+            msg = "aws-rds needs boto3: pip install 'dovecote[aws]'"
             raise ValueError(msg) from None
         try:
             session = boto3.Session(profile_name=self.profile, region_name=self.region)

@@ -57,7 +57,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What was written, and what became of it."""
+    """The events that were written, and the ones that arrived."""
 
     changes: int
     seconds: float

@@ -230,7 +230,7 @@ def _server(
         version, wal_level, role = _one(
             conn,
             "SELECT current_setting('server_version_num')::int,"
-            # What is set, or what a slot has raised it to.
+            # A slot may have raised the level that is set.
             " coalesce(current_setting('effective_wal_level', true),"
             " current_setting('wal_level')), current_user::text",
         )

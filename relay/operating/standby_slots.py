@@ -14,7 +14,7 @@ from relay.rules.copies import SlotCopy, StandbyLook, of_standbys
 from relay.rules.diagnosis import Finding
 from relay.settings import RelaySettings
 
-# What is retained is measured up to what the standby has received, which it may not know.
+# The standby may not know how far it has received the log; then it retains 0 bytes.
 _COPIES = """
 SELECT s.slot_name::text, coalesce((to_jsonb(s) ->> 'synced')::bool, false), s.temporary,
        s.wal_status IS NOT DISTINCT FROM 'lost',

@@ -23,7 +23,7 @@ class SlotCopy:
 
 @dataclass(frozen=True, slots=True)
 class StandbyLook:
-    """What one server of an operator's list answers; `error`: why it does not."""
+    """The answers of one server of an operator's list; `error`: why there are none."""
 
     where: str
     error: str = ""

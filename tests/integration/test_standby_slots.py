@@ -39,7 +39,9 @@ def test_a_slot_of_its_own_on_a_standby_is_a_finding_and_a_copy_is_none(pair: Pa
         with ThreadPoolExecutor(1) as threads:
             making = threads.submit(make_slot, pair.standby.dsn, slot)
             until(
-                lambda: conn.execute("SELECT pg_log_standby_snapshot()") and making.done(),
+                lambda: (
+                    conn.execute("SELECT pg_log_standby_snapshot()").fetchone() and making.done()
+                ),
                 within=30,
                 what="a slot on the standby, which waits for what the primary runs",
             )

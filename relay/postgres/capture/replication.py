@@ -36,7 +36,7 @@ _LACKS_REPLICATION = re.compile(
     "permission denied to start WAL sender"
     "|must be superuser or replication role to start walsender"
 )
-# What PgBouncer says: before 1.23 of `replication`, and later of our timeout.
+# PgBouncer says it: before 1.23 of `replication`, and later of our timeout.
 _NOT_PASSED_ON = re.compile("unsupported startup parameter")
 _DIRECTLY = (
     "a pooler is in the way that passes on no replication connection or its settings: to read "
@@ -96,16 +96,21 @@ def replicating(dsn: str, purpose: str, options: str = "") -> Attended:
         if _LACKS_REPLICATION.search(str(error)):
             raise Refused(lacks_replication(_role(error, conninfo_to_dict(dsn)))) from error
         if _NOT_PASSED_ON.search(str(error)):
-            msg = f"{first_line(error)}; {_DIRECTLY}"
-            raise Refused(msg) from error
+            where = f"the server behind `dsn` ({first_line(error)})"
+            raise _not_passed_on(where) from error
         raise
     try:
         conn.execute("IDENTIFY_SYSTEM")
     except errors.SyntaxError as error:
-        msg = f"{conn.info.host}:{conn.info.port} opens no replication connection; {_DIRECTLY}"
+        where = f"{conn.info.host}:{conn.info.port}"
         conn.close()
-        raise Refused(msg) from error
+        raise _not_passed_on(where) from error
     return conn
+
+
+def _not_passed_on(where: str) -> Refused:
+    msg = f"{where} opens no replication connection; {_DIRECTLY}"
+    return Refused(msg)
 
 
 def require_replication(dsn: str) -> None:

@@ -1,4 +1,4 @@
-"""What `doctor` says about the copies of slots that standbys have."""
+"""`doctor` judges the copies of slots that standbys have."""
 
 import pytest
 
