@@ -56,7 +56,12 @@ def main() -> None:
         "--every", type=float, default=20.0, help="with --passwords: seconds between two changes"
     )
     jobs = parser.add_argument_group("Spark jobs", "on a standalone cluster, with S3")
-    jobs.add_argument("--spark", choices=("dedup", "remember", "sessions"), help="prove this job")
+    jobs.add_argument(
+        "--spark",
+        action="append",
+        choices=("dedup", "remember", "sessions"),
+        help="prove this job; several run in one Spark",
+    )
     jobs.add_argument("--executors", type=int, default=2, help="of one core each")
     jobs.add_argument("--rows", type=int, default=3_000, help="before each kill")
     jobs.add_argument("--batch", type=int, default=1_500, help="the most rows of a batch")
@@ -132,12 +137,18 @@ def _prove_spark(directory: Path, args: argparse.Namespace) -> None:
     names = ("seed", "executors", "rows", "batch", "abortable")
     chosen = {name: getattr(args, name) for name in names}
     kills = 20 if args.kills is None else args.kills
-    options = spark.Options(directory=directory, job=args.spark, kills=kills, **chosen)
+    options = spark.Options(
+        directory=directory,
+        jobs=tuple(dict.fromkeys(args.spark)),
+        kills=kills,
+        seconds=args.seconds,
+        **chosen,
+    )
     try:
         outcome = spark.run(options, _show)
     except DovecoteError as error:
         sys.exit(f"proof: {error}\nThe logs are in {directory}")
-    told = {"proof": "spark", "job": args.spark, **chosen, **outcome.fields()}
+    told = {"proof": "spark", **chosen, **outcome.fields()}
     print(json.dumps(told), flush=True)
     if not outcome.is_well:
         sys.exit(f"proof: the job broke its word; its logs are in {directory}")

@@ -4,7 +4,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from dovecote.devstack.spark.s3 import SECRET, S3Server
 from dovecote.devstack.spark.standalone import SparkCluster
 from outbox.errors import DovecoteError
 from proof.spark.driver import ROOT, Driver
-from proof.spark.work import PARTITIONS, Name, Result, Verdict, Work, verdict, work
+from proof.spark.work import PARTITIONS, Fact, Name, Verdict, Work, verdict, work
 
 Show: TypeAlias = Callable[[str], None]
 
@@ -43,8 +43,11 @@ class Options:
     """The job that is run, and how it is disturbed."""
 
     directory: Path
-    job: Name = "dedup"
+    jobs: tuple[Name, ...] = ("dedup",)
+    """They run in one Spark; a kill hits all of them."""
     kills: int = 20
+    seconds: float = 86_400.0
+    """Ends the kills, even if there were fewer."""
     seed: int = 1
     executors: int = 2
     rows: int = 3_000
@@ -56,17 +59,13 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """The verdict, and what was done."""
+class Result:
+    """How one job did."""
 
     verdict: Verdict
-    killed: Counter[str]
-    starts: int
-    batches: int
     dead: int
+    batches: int
     rows_per_s: float
-    log_bytes_per_batch: float
-    seconds: float
 
     @property
     def is_well(self) -> bool:
@@ -76,12 +75,32 @@ class Outcome:
         return {
             **self.verdict._asdict(),
             "dead": self.dead,
-            "killed": dict(self.killed),
-            "starts": self.starts,
             "batches": self.batches,
             "rows_per_s": round(self.rows_per_s),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How all jobs did, and how they were disturbed."""
+
+    jobs: Mapping[str, Result]
+    killed: Counter[str]
+    starts: int
+    log_bytes_per_batch: float
+    seconds: float
+
+    @property
+    def is_well(self) -> bool:
+        return all(each.is_well for each in self.jobs.values())
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "killed": dict(self.killed),
+            "starts": self.starts,
             "log_bytes_per_batch": round(self.log_bytes_per_batch),
             "seconds": round(self.seconds),
+            "jobs": {name: each.fields() for name, each in self.jobs.items()},
         }
 
 
@@ -123,55 +142,81 @@ class Trial:
     ) -> None:
         self._options, self._bootstrap, self._cluster = options, bootstrap, cluster
         self._show, self._dice = show, random.Random(options.seed)  # noqa: S311  # a seed
-        self._work: Work = work(options.job)
+        self._works: dict[Name, Work] = {name: work(name) for name in options.jobs}
         self._killed: Counter[str] = Counter()
         self._rest = threading.Event()  # never set, only waited for
-        config = options.directory / "job.toml"
-        config.write_text(_settings(options, self._work, bootstrap, s3), encoding="utf-8")
+        files: list[str] = []
+        for name, given in self._works.items():
+            file = options.directory / f"{name}.toml"
+            file.write_text(
+                _settings(options, name, given, bootstrap=bootstrap, s3=s3), encoding="utf-8"
+            )
+            files.append(str(file))
+        program = (
+            ["together_stream.py", *files]
+            if len(files) > 1
+            else [*self._works[options.jobs[0]].command, "--config", files[0]]
+        )
         self.driver = Driver(
             options.directory,
             cluster.url,
-            [*self._work.command, "--config", str(config)],
+            program,
             options=[*_options(options.directory)],
             environ={_SECRET: SECRET},
         )
 
     def run(self, began: float) -> Outcome:
-        """Give the job its records, kill its parts meanwhile, and count."""
+        """Give the jobs their records, kill their parts meanwhile, and count."""
         options = self._options
-        _make_topics(self._bootstrap, options.job)
+        for name in self._works:
+            _make_topics(self._bootstrap, name)
+        last = began + options.seconds
         for number, what in enumerate(_plan(options.kills, self._dice), 1):
-            self._send(self._work.given(options.rows))
+            self._give()
             self._until(self.driver.is_up, _UP_SECONDS, "a batch since the last kill")
+            if time.monotonic() > last:
+                break
             self._rest.wait(self._dice.uniform(0, 2))
             self._kill(what)
-            self._show(f"{options.job}: kill {number} of {options.kills}: {what}")
-        self._send(self._work.given(options.rows))
+            self._show(f"kill {number} of {options.kills}: {what}")
+        self._give()
         self._until(self.driver.is_up, _UP_SECONDS, "a batch since the last kill")
-        self._send(self._work.last())
-        wanted = self._work.expected()
-
-        def is_done() -> bool:
-            self.driver.is_up()
-            return self._seen().total() >= wanted.total()
-
-        self._until(is_done, _DONE_SECONDS, "all results are written", every=2.0)
+        for name, given in self._works.items():
+            self._send(name, given.last())
+        self._until(self._is_done, _DONE_SECONDS, "all results are written", every=2.0)
         status = self.driver.stop()
         if status != 0:
-            msg = f"the job ended with {status}, and not with 0; its log is {self.driver.log}"
+            msg = f"the jobs ended with {status}, and not with 0; their log is {self.driver.log}"
             raise NotDone(msg)
         lines = self.driver.shown()
-        warm = [each for each in lines if each["rows"]][_WARM_UP:]
-        seconds = sum(each["seconds"] for each in warm)
         return Outcome(
-            verdict=verdict(wanted, self._seen()),
+            jobs={name: self._result(name, given, lines) for name, given in self._works.items()},
             killed=self._killed,
             starts=self.driver.starts,
-            batches=len(lines),
-            dead=sum(1 for _ in _records(self._bootstrap, f"{options.job}.dead")),
-            rows_per_s=sum(each["rows"] for each in warm) / seconds if seconds else 0.0,
             log_bytes_per_batch=self.driver.logged() / max(1, len(lines)),
             seconds=time.monotonic() - began,
+        )
+
+    def _give(self) -> None:
+        for name, given in self._works.items():
+            self._send(name, given.given(self._options.rows))
+
+    def _is_done(self) -> bool:
+        self.driver.is_up()
+        return all(
+            self._seen(name, given).total() >= given.expected().total()
+            for name, given in self._works.items()
+        )
+
+    def _result(self, name: Name, given: Work, lines: Sequence[Mapping[str, Any]]) -> Result:
+        own = [each for each in lines if each["query"] == name]
+        warm = [each for each in own if each["rows"]][_WARM_UP:]
+        seconds = sum(each["seconds"] for each in warm)
+        return Result(
+            verdict=verdict(given.expected(), self._seen(name, given)),
+            dead=sum(1 for _ in _records(self._bootstrap, f"{name}.dead")),
+            batches=len(own),
+            rows_per_s=sum(each["rows"] for each in warm) / seconds if seconds else 0.0,
         )
 
     def _kill(self, what: str) -> None:
@@ -204,7 +249,7 @@ class Trial:
                 raise NotDone(msg)
             self._rest.wait(every)
 
-    def _send(self, records: Iterator[Any]) -> None:
+    def _send(self, name: Name, records: Iterator[Any]) -> None:
         producer = Producer(
             {
                 "bootstrap.servers": self._bootstrap,
@@ -214,7 +259,7 @@ class Trial:
         )
         for each in records:
             producer.produce(
-                f"{self._options.job}.in",
+                f"{name}.in",
                 each.value,
                 each.key,
                 partition=each.partition,
@@ -225,10 +270,10 @@ class Trial:
             msg = f"Kafka did not take {left} records in {_ADMIN_SECONDS:.0f} s"
             raise NotDone(msg)
 
-    def _seen(self) -> Counter[Result]:
-        found: Counter[Result] = Counter()
-        for id_, value in _records(self._bootstrap, f"{self._options.job}.out"):
-            if (result := self._work.result(id_, value)) is not None:
+    def _seen(self, name: Name, given: Work) -> Counter[Fact]:
+        found: Counter[Fact] = Counter()
+        for id_, value in _records(self._bootstrap, f"{name}.out"):
+            if (result := given.result(id_, value)) is not None:
                 found[result] += 1
         return found
 
@@ -251,16 +296,16 @@ def _options(directory: Path) -> Iterator[str]:
     yield from ("--conf", f"spark.local.dir={directory / 'local'}")
 
 
-def _settings(options: Options, given: Work, bootstrap: str, s3: S3Server) -> str:
+def _settings(options: Options, name: Name, given: Work, *, bootstrap: str, s3: S3Server) -> str:
     conf = dict(s3.spark())
     if options.abortable:
         conf["spark.sql.streaming.checkpointFileManagerClass"] = _ABORTABLE
-    lines = "".join(f'"{name}" = "{value}"\n' for name, value in conf.items())
+    lines = "".join(f'"{key}" = "{value}"\n' for key, value in conf.items())
     return (
         f'[kafka]\n"bootstrap.servers" = "{bootstrap}"\n'
-        f'[source]\ntopics = ["{options.job}.in"]\nmax_offsets_per_trigger = {options.batch}\n'
-        f"{given.tables.format(name=options.job)}"
-        f'[spark]\nquery = "{options.job}"\ncheckpoint = "s3a://checkpoints/{options.job}"\n'
+        f'[source]\ntopics = ["{name}.in"]\nmax_offsets_per_trigger = {options.batch}\n'
+        f"{given.tables.format(name=name)}"
+        f'[spark]\nquery = "{name}"\ncheckpoint = "s3a://checkpoints/{name}"\n'
         'trigger = "300ms"\nshuffle_partitions = 2\n'
         f'[spark.conf]\n{lines}"spark.hadoop.fs.s3a.secret.key" = {{ env = "{_SECRET}" }}\n'
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 Name: TypeAlias = Literal["dedup", "remember", "sessions"]
-Result: TypeAlias = tuple[object, ...]
+Fact: TypeAlias = tuple[object, ...]
 
 PARTITIONS = 4
 ANY = -1
@@ -47,11 +47,11 @@ class Work(Protocol):
         """Yield the records after which every result is final."""
         ...
 
-    def expected(self) -> Counter[Result]:
+    def expected(self) -> Counter[Fact]:
         """Return the results of all records that were given."""
         ...
 
-    def result(self, id_: str, value: bytes) -> Result | None:
+    def result(self, id_: str, value: bytes) -> Fact | None:
         """Return the result in a record of the output; None: it is only there to close others."""
         ...
 
@@ -62,7 +62,7 @@ class Dedup:
 
     remembers: bool = False
     _next: int = 0
-    _wanted: Counter[Result] = field(default_factory=Counter)
+    _wanted: Counter[Fact] = field(default_factory=Counter)
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -91,10 +91,10 @@ class Dedup:
     def last(self) -> Iterator[Given]:
         return iter(())
 
-    def expected(self) -> Counter[Result]:
+    def expected(self) -> Counter[Fact]:
         return self._wanted
 
-    def result(self, id_: str, value: bytes) -> Result:
+    def result(self, id_: str, value: bytes) -> Fact:
         return (id_, value)
 
 
@@ -104,7 +104,7 @@ class Sessions:
 
     _next: int = 0
     _clicks: int = 3
-    _wanted: Counter[Result] = field(default_factory=Counter)
+    _wanted: Counter[Fact] = field(default_factory=Counter)
     _begin: int = field(default_factory=lambda: time.time_ns() // 1_000_000 - 1_000 * _HOUR)
 
     @property
@@ -144,10 +144,10 @@ class Sessions:
             value = json.dumps({"at": end, "n": 0}).encode()
             yield Given(partition, f"end-{partition}", value, f"end-{partition}")
 
-    def expected(self) -> Counter[Result]:
+    def expected(self) -> Counter[Fact]:
         return self._wanted
 
-    def result(self, id_: str, value: bytes) -> Result | None:  # noqa: ARG002  # of the protocol
+    def result(self, id_: str, value: bytes) -> Fact | None:  # noqa: ARG002  # of the protocol
         found = json.loads(value)
         if str(found["key"]).startswith("end-"):
             return None
@@ -178,7 +178,7 @@ class Verdict(NamedTuple):
         return self.wanted > 0 and not (self.lost or self.doubled or self.wrong)
 
 
-def verdict(expected: Counter[Result], seen: Counter[Result]) -> Verdict:
+def verdict(expected: Counter[Fact], seen: Counter[Fact]) -> Verdict:
     """Compare what was seen with what was expected: each result once, and no other."""
     return Verdict(
         wanted=expected.total(),

@@ -5,13 +5,14 @@ from collections import Counter
 
 import pytest
 
-from proof.spark.work import Name, verdict, work
+from proof.spark.work import Fact, Name, verdict, work
 
 
 def test_a_result_that_is_missing_or_comes_twice_or_is_another_is_counted() -> None:
-    wanted = Counter({("a", 1): 1, ("b", 2): 1, ("c", 3): 1})
+    wanted: Counter[Fact] = Counter({("a", 1): 1, ("b", 2): 1, ("c", 3): 1})
+    seen: Counter[Fact] = Counter({("a", 1): 1, ("b", 2): 3, ("c", 4): 1})
 
-    found = verdict(wanted, Counter({("a", 1): 1, ("b", 2): 3, ("c", 4): 1}))
+    found = verdict(wanted, seen)
 
     assert (found.wanted, found.lost, found.doubled, found.wrong) == (3, 1, 2, 1)
     assert not found.is_well
