@@ -81,7 +81,7 @@ def project() -> Iterator[Project]:
         patch.setenv("DOVECOTE_BUILD_NETWORK", os.environ.get("DOVECOTE_BUILD_NETWORK", "host"))
         project = Project()
         try:
-            project.compose("build", "init", within=600)
+            project.compose("build", "init", "service", within=900)
             project.compose("up", "-d", *WITHOUT_SPARK, within=200)
             yield project
         finally:

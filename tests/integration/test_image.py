@@ -23,8 +23,10 @@ from tests.support.waiting import consume, patient, until
 
 pytestmark = [pytest.mark.containers("python:3.11-slim"), pytest.mark.timeout(1_800)]
 
-CONFINED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL")  # noqa: S108  # a container's
-CONFINED += ("--security-opt", "no-new-privileges", "--network", "host")
+CONFINED = (
+    *("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL"),  # noqa: S108  # a container's
+    *("--security-opt", "no-new-privileges", "--network", "host"),
+)
 
 
 def said(*command: str, within: float = 60.0, status: int = 0) -> str:
@@ -78,7 +80,7 @@ class Container:
 
     def stopped(self, within: int) -> int:
         """Return the status with which it ends when asked to; after `within` s it is killed."""
-        said("docker", "stop", "--time", str(within), self.id, within=within + 30)
+        said("docker", "stop", "-t", str(within), self.id, within=within + 30)
         return int(self.inspect("{{.State.ExitCode}}"))
 
 

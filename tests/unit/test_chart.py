@@ -3,6 +3,7 @@
 import copy
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -10,11 +11,17 @@ import kubernetes_validate
 import pytest
 
 import dovecote
-from dedup.settings.consumer import ConsumerSettings
+from dedup.settings.consumer import PREFIX as CONSUME_PREFIX
+from dedup.settings.consumer import ConsumerSettings, ConsumeSettings
 from dovecote.cli.consume.run import _LONGEST_END as CONSUMER_ENDS
 from dovecote.cli.push.serve import _LONGEST_END as PUSH_ENDS
 from dovecote.cli.relay.run import _LONGEST_END as RELAY_ENDS
 from dovecote.process.durations import duration
+from dovecote.process.settings import Settings, load
+from dovecote.push.settings import PREFIX as PUSH_PREFIX
+from dovecote.push.settings import PushSettings
+from relay.settings import PREFIX as RELAY_PREFIX
+from relay.settings import RelaySettings
 from tests.support.charts import (
     CHART,
     KUBERNETES,
@@ -26,6 +33,7 @@ from tests.support.charts import (
     pod,
     ran,
     rendered,
+    settings,
     template,
 )
 
@@ -130,16 +138,22 @@ def test_every_pod_meets_the_standard_restricted_and_holds_no_secret(
     assert not [each for each in objects if each["kind"] == "Secret"]
 
 
+def seconds_of(text: str) -> float:
+    found = duration(text)
+    assert isinstance(found, timedelta)
+    return found.total_seconds()
+
+
 def test_the_grace_periods_are_longer_than_processes_take(objects: list[Object]) -> None:
     found = {
-        name: spec.get("terminationGracePeriodSeconds") for name, spec in pods(objects).items()
+        name: spec["terminationGracePeriodSeconds"]
+        for name, spec in pods(objects).items()
+        if "init" not in name
     }
-    drain = documented()["consumers"]["billing"]["drain"]
+    drain = seconds_of(documented()["consumers"]["billing"]["drain"])
     assert found["shop-dovecote-relay"] > RELAY_ENDS
     assert found["shop-dovecote-push"] > PUSH_ENDS + 10
-    assert (
-        found["shop-dovecote-consumer-billing"] > duration(drain).total_seconds() + CONSUMER_ENDS
-    )
+    assert found["shop-dovecote-consumer-billing"] > drain + CONSUMER_ENDS
 
 
 @pytest.mark.parametrize(
@@ -152,7 +166,7 @@ def test_the_grace_period_follows_drain(drain: str, seconds: int) -> None:
     assert pod(found)["terminationGracePeriodSeconds"] == seconds
     (container,) = pod(found)["containers"]
     assert environment(container)["DOVECOTE_CONSUME_DRAIN"] == drain
-    assert timedelta(seconds=seconds) > duration(drain) + timedelta(seconds=CONSUMER_ENDS)
+    assert seconds > seconds_of(drain) + CONSUMER_ENDS
 
 
 def test_without_a_drain_the_grace_period_is_that_of_the_default() -> None:
@@ -186,6 +200,27 @@ def test_a_consumer_that_keda_scales_has_no_number_of_replicas(objects: list[Obj
     assert trigger["metadata"]["consumerGroup"] == "billing"
     (container,) = pod(one(objects, "Deployment", name))["containers"]
     assert environment(container)["DOVECOTE_CONSUME_GROUP"] == "billing"
+
+
+@pytest.mark.parametrize(
+    ("part", "model", "prefix"),
+    [
+        ("relay", RelaySettings, RELAY_PREFIX),
+        ("push", PushSettings, PUSH_PREFIX),
+        ("consumer-billing", ConsumeSettings, CONSUME_PREFIX),
+    ],
+)
+def test_the_settings_of_each_part_are_accepted(
+    objects: list[Object], tmp_path: Path, part: str, model: type[Settings], prefix: str
+) -> None:
+    file = settings(objects, f"shop-dovecote-{part}", tmp_path)
+    text = file.read_text(encoding="utf-8")
+    (tmp_path / "password").write_text("secret", encoding="utf-8")
+    file.write_text(text.replace("/run/secrets/dovecote/shop-relay", str(tmp_path)))
+    (container,) = pod(one(objects, "Deployment", f"shop-dovecote-{part}"))["containers"]
+    found: Any = load(model, file, prefix=prefix, environ=environment(container))
+    assert found.http.host == "0.0.0.0"  # noqa: S104  # a pod's
+    assert [{"name": "http", "containerPort": found.http.port}] == container["ports"]
 
 
 def test_other_settings_replace_the_pods() -> None:
