@@ -1,15 +1,20 @@
 """Each part works with the rights that docs/security.md lists, and names a missing one."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 import psycopg
 import pytest
-from confluent_kafka import Consumer as KafkaConsumer
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -309,10 +314,11 @@ def test_a_user_of_a_part_reaches_nothing_beyond_its_rows(
     record = Record(name, 0, 0, 1, b"k", b"{}", [("ce_id", b"e1")])
     with Letters(consumer) as letters, pytest.raises(Outage, match="grant this user `Write`"):
         letters.send(other, copies.dead(record, record.identity, now=1, error="forged"))
-    with closing(KafkaConsumer({**consumer, "group.id": other})) as foreign:
-        with pytest.raises(KafkaException) as refused:
-            foreign.commit(offsets=[TopicPartition(name, 0, 1)], asynchronous=False)
-        assert refused.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+    wanted = ConsumerGroupTopicPartitions(other, [TopicPartition(name, 0, 1)])
+    foreign = AdminClient({**consumer})
+    with pytest.raises(KafkaException) as refused:
+        foreign.alter_consumer_group_offsets([wanted])[other].result(patient(30))
+    assert refused.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 def test_a_certificate_that_changes_while_all_runs_stops_nobody(
