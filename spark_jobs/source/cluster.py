@@ -41,6 +41,7 @@ class Cluster:
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties = kafka_options.client(properties)
+        self._credentials = Credentials(self._properties)
         self._admin: AdminClient | None = None
 
     def latest(self, topics: Iterable[str], *, known: Collection[str] | None = None) -> Offsets:
@@ -87,7 +88,7 @@ class Cluster:
                         raise
                     unready.add(place.topic)
         except KafkaException as error:
-            if self._admin is not None:
+            if self._credentials.change and self._admin is not None:
                 self._admin.poll(0)  # calls error_cb
             raise _unavailable(self._properties, error) from error
         return Offsets(ends, ids).without(unready)
@@ -147,10 +148,10 @@ class Cluster:
 
     def _client(self) -> AdminClient:
         if self._admin is None:
-            credentials = Credentials(self._properties)
-            given: Any = {**fresh_all(self._properties), "error_cb": credentials.heard}
-            self._admin = AdminClient({**given, "log_level": 0}, logger=_log)
-            credentials.keep(self._admin)
+            heard: Any = self._credentials.heard
+            given = {**fresh_all(self._properties), "log_level": 0, "error_cb": heard}
+            self._admin = AdminClient(given, logger=_log)
+            self._credentials.keep(self._admin)
         return self._admin
 
 
