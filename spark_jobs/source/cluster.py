@@ -40,6 +40,7 @@ class Cluster:
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties = kafka_options.client(properties)
+        self._credentials = Credentials(self._properties)
         self._admin: AdminClient | None = None
 
     def latest(self, topics: Iterable[str], *, known: Collection[str] | None = None) -> Offsets:
@@ -95,7 +96,7 @@ class Cluster:
                         raise
                     unready.add(place.topic)
         except KafkaException as error:
-            if self._admin is not None:
+            if self._credentials.change and self._admin is not None:
                 self._admin.poll(0)  # calls error_cb
             raise _unavailable(self._properties, error) from error
         return Offsets(ends, ids).without(unready)
@@ -155,11 +156,11 @@ class Cluster:
 
     def _client(self) -> AdminClient:
         if self._admin is None:
-            credentials = Credentials(self._properties)
+            heard: Any = self._credentials.heard
             properties = kafka_options.connected(self._properties)
-            given: Any = {**properties, "error_cb": credentials.heard}
-            self._admin = AdminClient({**given, "log_level": 0}, logger=_log)
-            credentials.keep(self._admin)
+            given = {**properties, "log_level": 0, "error_cb": heard}
+            self._admin = AdminClient(given, logger=_log)
+            self._credentials.keep(self._admin)
         return self._admin
 
 

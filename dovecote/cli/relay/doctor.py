@@ -19,9 +19,9 @@ StandbyOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--standby",
-        metavar="HOST[:PORT]",
+        metavar="HOST:PORT",
         show_default=False,
-        help="Look at the copies of slots on this standby, too; may be repeated.",
+        help="Look at slots on this standby, too; HOST alone has the port of `dsn`. Repeat it for more.",
     ),
 ]
 

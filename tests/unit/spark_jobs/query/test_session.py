@@ -112,7 +112,7 @@ def test_a_secret_is_not_on_the_command_line_of_java(monkeypatch: pytest.MonkeyP
     conf = {
         "spark.master": "local[1]",
         "spark.hadoop.fs.s3a.secret.key": "one",
-        "spark.hadoop.x": Reread(lambda: "two"),
+        "spark.hadoop.x": Reread(lambda *, anew: "two"),  # noqa: ARG005  # as a secret is read
         "spark.hadoop.fs.s3a.access.key": "three",
     }
 
