@@ -23,8 +23,8 @@ from tests.support.documents import ROOT
 _LOCK = ROOT / "requirements/dev.txt"
 _SECONDS = 1_200
 _MOST_TOLD = 300
-# Users install none of these to run a part, or they have a corner of their own.
-_NOT_VARIED = {"all", "demo", "dev", "docs", "spark", "stack"}
+# The parts that run by themselves; what a service may have besides is tested as it is locked.
+_VARIED = {"consume", "push", "relay"}
 
 
 class CannotBeHad(Exception):
@@ -84,17 +84,20 @@ def _wanted(corner: Corner) -> Iterator[str]:
 
 
 def _varied(corner: Corner) -> list[str]:
-    extras = set(_project()["optional-dependencies"]) - _NOT_VARIED
-    return sorted(extras | ({"spark"} if corner.pyspark else set()))
+    return sorted(extras_varied() & (_VARIED | ({"spark"} if corner.pyspark else set())))
+
+
+def extras_varied() -> set[str]:
+    """Return the extras whose packages vary."""
+    return set(_project()["optional-dependencies"]) & (_VARIED | {"spark"})
 
 
 def _names() -> set[str]:
     """Return the names of the packages that may vary."""
     project = _project()
-    extras = set(project["optional-dependencies"]) - (_NOT_VARIED - {"spark"})
     wanted = [
         *project["dependencies"],
-        *(each for extra in extras for each in project["optional-dependencies"][extra]),
+        *(each for extra in extras_varied() for each in project["optional-dependencies"][extra]),
     ]
     names = {name_of(each) for each in wanted}
     return (names | {"psycopg-binary"}) - {"dovecote"}

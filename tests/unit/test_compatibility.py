@@ -10,13 +10,11 @@ from packaging.version import Version
 from dovecote.devstack.versions import KAFKA, POSTGRES
 from tests.matrix import page
 from tests.matrix.corners import CORNERS, QUICK, Corner, Packages
-from tests.matrix.environments import name_of
+from tests.matrix.environments import extras_varied, name_of
 from tests.matrix.running import Ran, counted
 from tests.support.documents import ROOT
 
 RAN = {each.corner: each for each in page.noted()}
-# They are run with one version, which the lock pins, or only in an environment without the others.
-NOT_VARIED = {"all", "demo", "dev", "docs", "stack"}
 
 
 def test_the_page_says_what_ran() -> None:
@@ -37,9 +35,9 @@ def test_every_version_of_the_stack_was_run() -> None:
 def test_a_lower_bound_is_a_version_that_was_run() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = {"oldest": [*project["dependencies"]], "spark-oldest": []}
-    for extra, needed in project["optional-dependencies"].items():
-        if extra not in NOT_VARIED:
-            wanted["spark-oldest" if extra == "spark" else "oldest"] += needed
+    for extra in extras_varied():
+        needed = project["optional-dependencies"][extra]
+        wanted["spark-oldest" if extra == "spark" else "oldest"] += needed
 
     for corner, requirements in wanted.items():
         ran = RAN[corner].versions
