@@ -55,8 +55,9 @@ The guides explain them by task; this page is for looking them up.
 A settings file is TOML, and `a.b` is the field `b` of the table `[a]`.
 The environment overrides the file: `DOVECOTE_RELAY_HTTP__PORT` sets `http.port` of the relay.
 In a table of Kafka properties, the underscores of a variable stand for dots:
-`DOVECOTE_RELAY_KAFKA__BOOTSTRAP_SERVERS`. Any of them may have a table `identity`, with [the settings of
-its provider of tokens](identities.md).
+`DOVECOTE_RELAY_KAFKA__BOOTSTRAP_SERVERS`.
+Any of them may have a table `identity`, with [the settings of a provider of
+tokens](identities.md).
 An unknown setting is an error. A command with `--check` reads the settings and exits.
 
 A duration is text such as `"250ms"`, `"60s"`, `"3m"` or `"2h"`.

@@ -13,7 +13,7 @@ from outbox.errors import BadSettings
 from outbox.event import Event
 from outbox.kafka import PARTITIONER, Credentials, kafka_logger
 from outbox.kafka_errors import right, told
-from outbox.tokens.identity import KEY, encoded, require_fit
+from outbox.tokens.identity import KEY, encoded, made, require_fit
 from outbox.tokens.source import for_check, for_client
 
 _BROKERS = ("bootstrap.servers", "metadata.broker.list")
@@ -95,6 +95,8 @@ def _with_identity(given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         if isinstance(table := given.get(KEY), Mapping):
             found[KEY] = encoded(table)
+        elif table is not None:
+            made(str(table))
         require_fit(found)
     except ValueError as error:
         msg = f"kafka: {error}"

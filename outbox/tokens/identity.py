@@ -84,7 +84,13 @@ def made(text: str) -> Ask:
     Raises:
         ValueError: as `encoded`.
     """
-    options = json.loads(text)
+    try:
+        options = json.loads(text)
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        msg = "it must be a table, with a provider"
+        raise ValueError(msg)  # noqa: TRY004  # it is reported as a setting
     name = options.pop("provider", None)
     if not isinstance(name, str) or not name:
         msg = f'"provider" is missing: {_known()}'

@@ -58,19 +58,24 @@ class Part:
     def __init__(
         self, name: str, command: Sequence[str], folder: Path, environ: Mapping[str, str]
     ) -> None:
-        self.name, self.port = name, free_port()
+        self.name, self.port, self.restarts = name, free_port(), 0
         self.looks = Looks()
         self.log = folder / f"{name}.log"
         config = folder / f"{name}.toml"
         config.write_text(config.read_text().replace("PORT", str(self.port)), encoding="utf-8")
         own = str(Path(sys.executable).with_name("dovecote"))
+        self._command = [own, *command, "--config", str(config)]
+        self._environ, self._folder = {**os.environ, **environ}, folder
+        self.process = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as out:
-            self.process = subprocess.Popen(
-                [own, *command, "--config", str(config)],
-                env={**os.environ, **environ},
+            return subprocess.Popen(
+                self._command,
+                env=self._environ,
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                cwd=folder,
+                cwd=self._folder,
             )
 
     def look(self) -> bool:
@@ -80,6 +85,10 @@ class Part:
         Raises:
             Ended: it runs no more.
         """
+        if self.process.poll() == 1 and self.name == "spark":
+            # A job ends while Kafka is away, and its supervisor starts it again.
+            self.restarts += 1
+            self.process = self._started()
         if self.process.poll() is not None:
             msg = f"{self.name} ended with {self.process.returncode}: {self.log}"
             raise Ended(msg)

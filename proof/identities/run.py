@@ -22,7 +22,7 @@ from proof.identities.parts import DEDUPED, TOPIC, Crew, Part, crew
 from proof.identities.provider import Guarded, guarded
 
 _PARTITIONS, _KEYS = 4, 16
-_SETTLE_SECONDS = 120.0
+_SETTLE_SECONDS = 180.0
 # A producer that sends this rarely, in lives of a token, is idle while its tokens are renewed.
 _IDLE = 0.7
 
@@ -64,6 +64,8 @@ class Outcome:
     unready_while_failing: dict[str, float]
     healed: float
     """How many seconds after the provider was back every part was ready with a new token."""
+    restarts: int
+    """How often the Spark job ended because Kafka was away, and was started again."""
     named: list[str]
     """The parts whose `/readyz` has said what the provider answered."""
     tokens: int
@@ -257,6 +259,7 @@ class _Proof:
                 name: sum(each.unready(*span) for span in failing) for name, each in looks.items()
             },
             healed=round(healed, 1),
+            restarts=sum(part.restarts for part in self._crew.parts.values()),
             named=sorted(name for name, each in looks.items() if each.named("HTTP 503")),
             tokens=len(self._servers.provider.given),
             seconds=round(time.time() - began, 1),
