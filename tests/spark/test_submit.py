@@ -60,14 +60,21 @@ def file(job: Job, with_s3: Mapping[str, str], checkpoint: str) -> Path:
     return path
 
 
-def submit(cluster: SparkCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+def submit(
+    cluster: SparkCluster, *arguments: str, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     jars = f"{s3_jars()[0].parent}/*"
     command = [str(spark_home() / "bin/spark-submit"), "--master", cluster.url]
     command += ["--conf", "spark.driver.host=127.0.0.1"]
+    environ = {**environment(), "S3_SECRET": SECRET}
+    if any("spark.pyspark.python" in each for each in arguments):
+        # A user's shell has neither.
+        del environ["PYSPARK_PYTHON"], environ["PYSPARK_DRIVER_PYTHON"]
     command += ["--conf", f"spark.driver.extraClassPath={jars}", "--driver-java-options", JAVA]
     return subprocess.run(
         [*command, *arguments],
-        env={**environment(), "S3_SECRET": SECRET},
+        cwd=cwd,
+        env=environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -77,13 +84,15 @@ def submit(cluster: SparkCluster, *arguments: str) -> subprocess.CompletedProces
 
 
 def packed(folder: Path) -> Path:
-    """Return an archive with a Python in the place where a packed environment has it."""
+    """Return an archive with a Python in the place where a packed one has it, and unpack it."""
     script = folder / "python"
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     script.chmod(0o755)
     archive = folder / "environment.tar.gz"
     with tarfile.open(archive, "w:gz") as out:
         out.add(script, "bin/python")
+    with tarfile.open(archive) as packed_:
+        packed_.extractall(folder / "environment", filter="data")
     return archive
 
 
@@ -103,7 +112,6 @@ def documented(folder: Path, config: Path) -> list[str]:
         del words[at : at + 2]
     replaced = {
         "environment.tar.gz#environment": f"{packed(folder)}#environment",
-        "spark.pyspark.driver.python=python3": f"spark.pyspark.driver.python={sys.executable}",
         "shop.zip": str(handlers),
         "dedup_stream.py": str(ROOT / "spark_jobs/jobs/dedup_stream.py"),
         "orders.toml": str(config),
@@ -121,7 +129,7 @@ def test_the_documented_command_runs_with_a_packed_environment_and_s3(
         job.send((f"k{n}", b"{}", [("ce_id", f"e{n}".encode())]))
     config = file(job, conf(s3), f"s3a://checkpoints/{job.settings.spark.query}")
 
-    done = submit(spark_cluster, *documented(tmp_path, config), "--json")
+    done = submit(spark_cluster, *documented(tmp_path, config), "--json", cwd=tmp_path)
 
     assert done.returncode == 0, done.stdout
     assert len(job.output()) == 300
@@ -150,20 +158,13 @@ def test_a_check_tells_that_a_bucket_is_not_there(
 
 @pytest.mark.slow
 def test_a_job_with_state_refuses_a_disk_that_executors_do_not_share(
-    spark_cluster: SparkCluster, s3: S3Server, bare_job: MakeJob
+    spark_cluster: SparkCluster, s3: S3Server, bare_job: MakeJob, tmp_path: Path
 ) -> None:
     job = bare_job(remember="1h")
     # Each process has a folder of its own there, as machines have.
     config = file(job, conf(s3), "/proc/self/cwd/checkpoint-of-a-test")
     program = [str(ROOT / "spark_jobs/jobs/dedup_stream.py"), "--config", str(config)]
-    made = Path("checkpoint-of-a-test")
-    try:
-        done = submit(spark_cluster, *program)
-    finally:
-        for each in [*made.glob("*"), *made.glob(".*")]:
-            each.unlink()
-        if made.is_dir():
-            made.rmdir()
+    done = submit(spark_cluster, *program, cwd=tmp_path)
 
     assert done.returncode == 2, done.stdout
     (told,) = [line for line in done.stdout.splitlines() if line.startswith("dovecote: ")]
