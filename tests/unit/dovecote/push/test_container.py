@@ -45,5 +45,5 @@ def test_the_container_makes_its_token_in_a_volume_where_its_commands_find_it(
     assert str(file.parent) == mounted
     # A new volume belongs to root unless the folder of the image is the user's.
     image = (FOLDER / "Dockerfile").read_text()
-    made = image.partition("USER dovecote\n")[2].partition("ENTRYPOINT")[0]
+    made = image.partition("USER 10001:10001\n")[2].partition("ENTRYPOINT")[0]
     assert f"RUN mkdir --mode=700 {file.parent.name}" in made
