@@ -40,7 +40,7 @@ class Cluster:
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties = kafka_options.client(properties)
-        self._credentials = Credentials(self._properties)
+        self._credentials: Credentials | None = None
         self._admin: AdminClient | None = None
 
     def latest(self, topics: Iterable[str], *, known: Collection[str] | None = None) -> Offsets:
@@ -96,8 +96,8 @@ class Cluster:
                         raise
                     unready.add(place.topic)
         except KafkaException as error:
-            if self._credentials.change and self._admin is not None:
-                self._admin.poll(0)  # calls error_cb
+            if self._credentials is not None and self._credentials.change:
+                self._client().poll(0)  # calls error_cb
             raise _unavailable(self._properties, error) from error
         return Offsets(ends, ids).without(unready)
 
@@ -156,11 +156,13 @@ class Cluster:
 
     def _client(self) -> AdminClient:
         if self._admin is None:
-            heard: Any = self._credentials.heard
+            # Spark pickles this object before it asks.
+            self._credentials = credentials = Credentials(self._properties)
+            heard: Any = credentials.heard
             properties = kafka_options.connected(self._properties)
             given = {**properties, "log_level": 0, "error_cb": heard}
             self._admin = AdminClient(given, logger=_log)
-            self._credentials.keep(self._admin)
+            credentials.keep(self._admin)
         return self._admin
 
 

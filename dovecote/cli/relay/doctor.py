@@ -21,7 +21,7 @@ StandbyOption: TypeAlias = Annotated[
         "--standby",
         metavar="HOST:PORT",
         show_default=False,
-        help="Look at slots on this standby, too; HOST alone has the port of `dsn`. Repeat it for more.",
+        help="Look at slots on this standby, too; the port of `dsn` is the default. Repeatable.",
     ),
 ]
 
