@@ -297,7 +297,7 @@ def _servers(
     """Return the servers of a stack; they are new ones in this process."""
     found = _usual_servers(directory, brokers, running, progress=progress, versions=versions)
     if SPARK in more:
-        cluster = SparkCluster(directory / "spark", cores=_CORES)
+        cluster = SparkCluster(directory / "spark", cores=_CORES, has_master=MASTER in running)
         found[MASTER] = (cluster.master, lambda: cluster.url)
         for number, each in enumerate(cluster.workers, 1):
             found[f"{_WORKER}{number}"] = (each, partial(getattr, each, "address"))

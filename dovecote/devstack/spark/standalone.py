@@ -44,10 +44,15 @@ class _Part(Server):
     """Its Java class."""
 
     def __init__(
-        self, directory: Path, *, env: Mapping[str, str], temporary: bool = False
+        self,
+        directory: Path,
+        *,
+        env: Mapping[str, str],
+        temporary: bool = False,
+        is_there: bool = False,
     ) -> None:
         super().__init__(directory, temporary=temporary)
-        self._env = env
+        self._env, self._is_there = env, is_there
         self._ports: tuple[int, int] | None = None
 
     @property
@@ -57,6 +62,11 @@ class _Part(Server):
             self.directory.mkdir(parents=True, exist_ok=True)
             self._ports = self._keep_port("port"), self._keep_port("page-port")
         return self._ports
+
+    def _keep_port(self, name: str) -> int:
+        # Ports of a daemon that another process already runs are not free, and still right.
+        kept = self.directory / name
+        return int(kept.read_text()) if self._is_there else super()._keep_port(name)
 
     def asked(self) -> dict[str, Any]:
         """Return what its page says of it."""
@@ -182,11 +192,19 @@ class SparkCluster:
         memory: str = "2g",
         env: Mapping[str, str] | None = None,
         temporary: bool = False,
+        has_master: bool = False,
     ) -> None:
-        """`cores` and `memory` are those of each worker; `env` is more for its executors."""
+        """
+        Make a cluster that does not run yet.
+
+        `cores` and `memory` are those of each worker, and `env` is more for its executors. With
+        `has_master`, another process runs the master already.
+        """
         given = dict(env or {})
         self.directory = directory
-        self.master = Master(directory / "master", env=given, temporary=temporary)
+        self.master = Master(
+            directory / "master", env=given, temporary=temporary, is_there=has_master
+        )
         self.workers = [
             Worker(
                 directory / f"worker-{number}",
