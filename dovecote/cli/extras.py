@@ -14,7 +14,7 @@ EXTRAS: Mapping[str, str | None] = {
     "push": "push",
     "spark": "spark",
     "replay": "consume",
-    "schema": "spark",
+    "schema": "relay",
     "stack": "stack",
     "demo": "demo",
 }

@@ -28,7 +28,7 @@ def schema(
 
     Example: dovecote schema aggregation > aggregation.schema.json
     """
-    with needs("spark", user="dovecote schema"):
+    with needs("relay", user="dovecote schema"):
         from spark_jobs.operators.aggregation.config import json_schema
 
     schemas = {What.AGGREGATION: json_schema}

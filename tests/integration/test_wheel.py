@@ -224,13 +224,13 @@ def test_a_command_whose_extra_is_missing_says_so_whatever_is_asked(make: Make) 
 
 
 def test_what_a_command_loads_later_is_advised_too(make: Make, tmp_path: Path) -> None:
-    file = tmp_path / "some.toml"
+    file, step = tmp_path / "some.toml", tmp_path / "step.yaml"
     file.write_text('name = "x"\n', encoding="utf-8")
+    step.write_text("name: x\n", encoding="utf-8")
     for extra, words, wanted in (
         ("relay", ["push", "serve"], "push"),
         ("relay", ["replay", "exact", "--config", str(file)], "consume"),
-        ("consume", ["replay", "aggregation", "--config", str(file)], "spark"),
-        ("relay", ["schema", "aggregation"], "spark"),
+        ("consume", ["replay", "aggregation", "--config", str(step)], "spark"),
         ("relay", ["stack", "up"], "stack"),
         ("relay", ["demo"], "demo"),
         ("stack", ["demo"], "demo"),
