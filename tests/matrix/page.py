@@ -39,8 +39,8 @@ corner's servers do not have.
 
 _REST = """
 *Oldest* packages are the lower bounds in `pyproject.toml`; *newest* ones are what its upper bounds
-allow; *locked* ones are those in `requirements/dev.txt`. What a service may have besides, such as
-SQLAlchemy, Django or OpenTelemetry, is tested as it is locked.
+allow; *locked* ones are those in `requirements/dev.txt`. Libraries that a service
+may have besides, such as SQLAlchemy, Django or OpenTelemetry, are tested as they are locked.
 
 ```console
 $ make matrix                             # all corners: about half an hour on two processors
