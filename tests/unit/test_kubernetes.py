@@ -1,7 +1,6 @@
 """The manifests for Kubernetes fit the operator's schema, the image and a job's settings."""
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +74,9 @@ def test_the_image_is_of_the_spark_that_the_manifest_and_the_lock_name(
 ) -> None:
     spec = manifest["SparkApplication"]["spec"]
     image = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    wanted = project["project"]["optional-dependencies"]["spark"]
+    lock = (ROOT / "requirements/dev.txt").read_text(encoding="utf-8")
 
-    assert f"pyspark=={spec['sparkVersion']}" in wanted
+    assert f"pyspark=={spec['sparkVersion']} " in lock
     assert f"FROM apache/spark:{spec['sparkVersion']}-" in image
     program = spec["mainApplicationFile"].removeprefix("local:///opt/dovecote/")
     assert (ROOT / "spark_jobs/jobs" / program).is_file()

@@ -210,7 +210,7 @@ def test_a_pointer_that_cannot_be_followed_is_one_line(
 
 def test_a_token_of_aws_needs_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(BadSettings, match=r"aws-rds needs boto3: pip install 'dovecote\[rds\]'"):
+    with pytest.raises(BadSettings, match=r"aws-rds needs boto3: pip install 'dovecote\[aws\]'"):
         relay(tmp_path, '{ host = "h", user = "u", password = { aws-rds = {} } }')
 
 
