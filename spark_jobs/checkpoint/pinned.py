@@ -42,10 +42,11 @@ def pin(
         found = pins(checkpoint, PINNED, text)
     elif not adopt and files.exists("metadata"):
         raise BadSettings(foreign(checkpoint))
-    if (folder := local(checkpoint)) is not None:
-        require_whole(folder, has_state=has_state)
+    # A job that had no state before lacks one for another reason than damage.
     if (reason := refusal(checkpoint, found, wanted, adopt=adopt)) is not None:
         raise BadSettings(reason)
+    if (folder := local(checkpoint)) is not None:
+        require_whole(folder, has_state=has_state)
     began = found[BEGAN] if BEGAN in found else _begun(files, begin)
     if found != (pinned := {**found, **wanted, BEGAN: began}):
         files.write(PINNED, json.dumps(pinned).encode())
