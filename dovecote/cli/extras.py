@@ -15,6 +15,7 @@ EXTRAS: Mapping[str, str | None] = {
     "spark": "spark",
     "replay": "consume",
     "schema": "relay",
+    "topic": "consume",
     "stack": "stack",
     "demo": "demo",
 }

@@ -72,7 +72,10 @@ class Producer:
         self._schema, self._limits = schema, options.limits
         try:
             self._dsn = asked(dsn, "dsn")
-            given = {name: asked(value, f"kafka: {name}") for name, value in kafka.items()}
+            given = {
+                name: value if isinstance(value, Mapping) else asked(value, f"kafka: {name}")
+                for name, value in kafka.items()
+            }
         except ValueError as error:
             raise BadSettings(str(error)) from error
         self._observe = observe

@@ -18,7 +18,7 @@ PACKAGES = {
     "": ["outbox", "dovecote.cli.init"],
     "producer": ["outbox.producer", "outbox.kafka_errors"],
     "relay": ["relay", "dovecote.process", "dovecote.cli.relay"],
-    "consume": ["dedup", "dovecote.cli.consume"],
+    "consume": ["dedup", "dovecote.observe", "dovecote.cli.consume", "dovecote.cli.topic"],
     "push": ["dovecote.push", "dovecote.cli.push"],
     "spark": ["spark_jobs", "dovecote.cli.spark"],
     "stack": ["dovecote.devstack"],

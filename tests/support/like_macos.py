@@ -40,7 +40,8 @@ LINUX = {
         *("pidfd_send_signal", "sigtimedwait", "sigwaitinfo", "SIGRTMIN", "SIGRTMAX", "SIGPWR"),
         *("SIGSTKFLT", "SIGPOLL", "SIGCLD"),
     ),
-    select: ("epoll", "EPOLLIN", "EPOLLOUT", "EPOLL_CLOEXEC", "PIPE_BUF"),
+    # The selectors of libraries that were loaded before name EPOLLIN and EPOLLOUT at each call.
+    select: ("epoll", "EPOLL_CLOEXEC", "PIPE_BUF"),
 }
 """Names that macOS's Python does not have, by module."""
 
