@@ -310,6 +310,9 @@ def test_a_client_that_is_refused_gets_the_password_as_it_is_now(tmp_path: Path)
     given = {"sasl.username": "ann", "sasl.password": Reread(FileText(file))}
     credentials = Credentials(given, heard.append)
     credentials.heard(Told(-169))  # before there is a client
+    for thread in threading.enumerate():
+        if thread.name == "secrets":
+            thread.join()  # it has read the first password, and has nobody to give it to
     credentials.keep(client)
     file.write_text("two")
     credentials.heard(Told(-195))
