@@ -48,10 +48,10 @@ from dedup.unread.stable import stable_ends
 from dedup.unread.watch import Watch
 from dedup.workers import workers_for
 from outbox.errors import BadSettings, DovecoteError
-from outbox.kafka import Credentials, kafka_logger
+from outbox.kafka import kafka_logger
 from outbox.threads import require_threads
 from outbox.tokens.identity import KEY
-from outbox.tokens.source import await_token, for_client
+from outbox.tokens.source import await_token, lasting
 
 _log = logging.getLogger("dovecote.consumer")
 _client_log = kafka_logger("dovecote.consumer.kafka")
@@ -265,18 +265,13 @@ class Consumer:
         self._stop.set()
 
     def _client(self) -> KafkaConsumer:
-        given = self._settings.client_properties()
-        credentials = Credentials(given, self._error)
         properties = {
-            **for_client(given),
+            **self._settings.client_properties(),
             "statistics.interval.ms": _STATISTICS_MILLISECONDS,
             "stats_cb": self._statistics,
-            "error_cb": credentials.heard,
             "on_commit": self._committed,
         }
-        made = KafkaConsumer(properties, logger=_client_log)
-        credentials.keep(made)
-        return made
+        return lasting(KafkaConsumer, properties, _client_log, also=self._error)
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         if self._commits is not None:

@@ -143,7 +143,8 @@ class Credentials:
 
     def keep(self, client: Named) -> None:
         """Renew those of `client` from now on."""
-        self._client = client
+        if self._change:  # otherwise the two would only keep each other from their end
+            self._client = client
 
     def let_go(self) -> None:
         """Forget the client, which ends with its last reference."""
@@ -165,6 +166,19 @@ class Credentials:
                 client.set_sasl_credentials(found[_USERNAME], found[_PASSWORD])
         finally:
             self._asking.release()
+
+
+def fields_of(message: Any) -> tuple[Any, ...]:  # noqa: ANN401  # the client's own types say less
+    """Return the fields of a `Record` from a message of the client, without making one."""
+    return (
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        headers_of(message),
+    )
 
 
 def headers_of(message: Any) -> Sequence[Pair]:  # noqa: ANN401  # the client's own types say less

@@ -18,8 +18,8 @@ import psycopg
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from outbox.kafka import Credentials, kafka_logger
-from outbox.tokens.source import for_client
+from outbox.kafka import kafka_logger
+from outbox.tokens.source import lasting
 from relay.kafka.progress_topic import ALWAYS_THERE, client_properties
 from relay.postgres.connect import connect
 from relay.postgres.lease import Hold, active, try_lock
@@ -108,12 +108,8 @@ class KafkaWatch:
         self._began = self._asked_at
         self._reason: str | None = None
         self._said: list[KafkaError] = []
-        # The type declares the values as if there were no callbacks.
         given = client_properties(settings.kafka)
-        credentials = Credentials(given, self._said.append)
-        listening: Any = {**for_client(given), "error_cb": credentials.heard}
-        self._admin = AdminClient(listening, logger=_log)
-        credentials.keep(self._admin)
+        self._admin = lasting(AdminClient, given, _log, also=self._said.append)
         self._done = threading.Event()
         threading.Thread(target=self._run, name="watch", daemon=True).start()
 

@@ -32,7 +32,7 @@ from dedup.rules.unread import Place
 from dedup.unread.probing import CHECKED, OF_RECORD, noted
 from outbox.envelope import RESOLVES, Record
 from outbox.errors import BadSettings, DovecoteError, InvalidEvent
-from outbox.kafka import headers_of
+from outbox.kafka import fields_of
 from outbox.kafka_errors import OF_GROUP, require_answers, right, told
 from outbox.tokens.source import for_client
 
@@ -270,7 +270,7 @@ class DeadTopic:
                 if message.partition() in moved:
                     continue
                 if error is None:
-                    record = _record(message)
+                    record = Record(*fields_of(message))
                     if nonce is not None and (RESOLVES, nonce) in record.headers:
                         open_.discard(record.partition)
                     yield record
@@ -354,18 +354,6 @@ class DeadTopic:
             yield consumer
         finally:
             consumer.close()
-
-
-def _record(message: Any) -> Record:  # noqa: ANN401  # confluent-kafka has no types of its own
-    return Record(
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        message.timestamp()[1],
-        message.key(),
-        message.value(),
-        headers_of(message),
-    )
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Self
+from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -13,9 +13,9 @@ from dedup.retries.aside import Outage
 from dedup.retries.copies import Copy, Unwritable, refused
 from dovecote.process.topics import most_bytes
 from outbox.errors import DovecoteError
-from outbox.kafka import MOST_BYTES, PARTITIONER, Credentials, kafka_logger
+from outbox.kafka import MOST_BYTES, PARTITIONER, kafka_logger
 from outbox.kafka_errors import right, told
-from outbox.tokens.source import for_client
+from outbox.tokens.source import lasting
 
 _log = logging.getLogger("dovecote.consumer.retries")
 _client_log = kafka_logger("dovecote.consumer.kafka")
@@ -129,10 +129,7 @@ class Letters:
         """Return the producer, made on first use."""
         with self._lock:
             if self._made is None:
-                credentials = Credentials(self._properties)
-                listening: Any = {**for_client(self._properties), "error_cb": credentials.heard}
-                self._made = Producer(listening, logger=_client_log)
-                credentials.keep(self._made)
+                self._made = lasting(Producer, self._properties, _client_log)
                 if not self._poller.is_alive():
                     self._poller.start()
             return self._made

@@ -150,7 +150,7 @@ def first_standing(
             if most is not None and len(found) >= most:
                 others.add(one.at)
             else:
-                found[one.at] = shortened(one)
+                found[one.at] = one if most is None else shortened(one)
     return Standing(sorted(found.values()), others)
 
 

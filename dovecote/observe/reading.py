@@ -12,7 +12,7 @@ from dedup.rules.unread import Place
 from dedup.unread.probing import CHECKED, OF_RECORD
 from dovecote.observe.rules.start import Start, first_offsets
 from outbox.errors import BadSettings, DovecoteError
-from outbox.kafka import headers_of, kafka_logger
+from outbox.kafka import fields_of, kafka_logger
 from outbox.kafka_errors import OF_GROUP, require_answers, right, told
 from outbox.tokens.source import for_client
 
@@ -92,7 +92,7 @@ class Reader:
             for message in messages:
                 error = message.error()
                 if error is None:
-                    yield record_of(message)
+                    yield Record(*fields_of(message))
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's name
                     if open_ is not None:
                         open_.discard(message.partition())
@@ -145,19 +145,6 @@ def partitions(consumer: Consumer, topic: str) -> list[int]:
     if found.error is not None:
         raise KafkaException(found.error)
     return sorted(found.partitions)
-
-
-def record_of(message: Any) -> Record:  # noqa: ANN401  # confluent-kafka has no types of its own
-    """Return a message of the client as a record."""
-    return Record(
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        message.timestamp()[1],
-        message.key(),
-        message.value(),
-        headers_of(message),
-    )
 
 
 @contextmanager

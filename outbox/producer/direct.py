@@ -11,10 +11,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from outbox.envelope import encode
 from outbox.errors import BadSettings
 from outbox.event import Event
-from outbox.kafka import PARTITIONER, Credentials, kafka_logger
+from outbox.kafka import PARTITIONER, kafka_logger
 from outbox.kafka_errors import right, told
 from outbox.tokens.identity import KEY, encoded, made, require_fit
-from outbox.tokens.source import for_check, for_client
+from outbox.tokens.source import for_check, lasting
 
 _BROKERS = ("bootstrap.servers", "metadata.broker.list")
 _log = kafka_logger("dovecote.producer.kafka")
@@ -117,10 +117,7 @@ class Direct:
         self._acknowledged: list[int] = []
         self._failure: str | None = None
         self._topic = ""
-        credentials = Credentials(configuration)
-        listening: Any = {**for_client(configuration, _TOKEN), "error_cb": credentials.heard}
-        self._producer = Producer(listening, logger=_log)
-        credentials.keep(self._producer)
+        self._producer = lasting(Producer, configuration, _log, patience=_TOKEN)
 
     def trouble(self, topic: str, timeout: float) -> str | None:
         """Return why records for `topic` cannot be sent right now, or None."""

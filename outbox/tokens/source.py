@@ -10,11 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary, finalize, ref
 
 from outbox import forks
 from outbox.errors import BadSettings, NoToken, first_line
+from outbox.kafka import Credentials, Named
 from outbox.secrets import fresh, fresh_all
 from outbox.tokens.identity import KEY, MECHANISM, described, made, secrets_of
 from outbox.tokens.token import (
@@ -39,6 +40,7 @@ _SHORTEST = 0.2
 _MOST_SAID = 300
 
 Properties: TypeAlias = Mapping[str, Any]
+C = TypeVar("C", bound=Named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +247,29 @@ def for_client(properties: Properties, patience: float = _PATIENCE) -> dict[str,
         "sasl.mechanism": "OAUTHBEARER",
         "oauth_cb": source.give,
     }
+
+
+def lasting(
+    kind: Callable[..., C],
+    properties: Properties,
+    log: logging.Logger,
+    *,
+    also: Callable[[Any], object] = lambda _: None,
+    patience: float = _PATIENCE,
+) -> C:
+    """
+    Return a client of class `kind` that lives long: passwords and tokens that change reach it.
+
+    `also` is called with each error of the client.
+
+    Raises:
+        BadSettings, NoToken: as `for_client`.
+    """
+    credentials = Credentials(properties, also)
+    given = {**for_client(properties, patience), "error_cb": credentials.heard}
+    client = kind(given, logger=log)
+    credentials.keep(client)
+    return client
 
 
 def refreshed(properties: Properties) -> dict[str, Any]:

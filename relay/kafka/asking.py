@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported there, not declared
@@ -10,8 +9,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
     AdminClient,
 )
 
-from outbox.kafka import Credentials, kafka_logger
-from outbox.tokens.source import for_client
+from outbox.kafka import kafka_logger
+from outbox.tokens.source import lasting
 from relay.kafka.errors import MISSING, OF_TOPIC, code_of
 from relay.kafka.progress_topic import ALWAYS_THERE, client_properties
 from relay.rules.parking import Reason
@@ -41,11 +40,7 @@ class Asking:
     def ask(self, topics: Collection[str]) -> Mapping[str, Reason | None]:
         """Return why no event can go to each of `topics`, None if one can."""
         if self._admin is None:
-            credentials = Credentials(self._properties)
-            # The type declares the values as if there were no callbacks.
-            listening: Any = {**for_client(self._properties), "error_cb": credentials.heard}
-            self._admin = AdminClient(listening, logger=_log)
-            credentials.keep(self._admin)
+            self._admin = lasting(AdminClient, self._properties, _log)
         try:
             # librdkafka's parser cannot read the description of a broker that is shutting down,
             # and aborts the process. So make sure that a broker answers.

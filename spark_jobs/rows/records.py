@@ -14,7 +14,7 @@ from dedup.rules import identity as identities
 from dedup.rules.history import believed
 from dedup.rules.identity import Identity, of_topic
 from outbox.envelope import ID, Pair, Record
-from outbox.kafka import headers_of
+from outbox.kafka import fields_of, headers_of
 
 _BLOCK = 5_000
 NO_IDS: Mapping[str, str] = MappingProxyType({})
@@ -51,19 +51,6 @@ class Records(Protocol):
 
     def let_go(self, rows: Iterable[int]) -> None:
         """Free the memory of `rows`, which nothing asks for any more."""
-
-
-def fields(message: Message) -> tuple[Any, ...]:
-    """Return the fields of a `Record`, without making one."""
-    return (
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        message.timestamp()[1],
-        message.key(),
-        message.value(),
-        headers_of(message),
-    )
 
 
 def shipped(message: Message) -> tuple[Any, ...]:
@@ -123,7 +110,7 @@ class Messages:
         return value
 
     def record(self, row: int) -> Record:
-        return _believed(record_of(fields(self._messages[row]), self._ids))
+        return _believed(record_of(fields_of(self._messages[row]), self._ids))
 
     def duplicates(self, rows: Iterable[int], of: Identity) -> int:
         messages, found = self._messages, 0

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
+from outbox.kafka import fields_of
 from spark_jobs.operators.aggregation.config import RecordKey
 from spark_jobs.operators.aggregation.guard import Guarded
 from spark_jobs.operators.aggregation.keys import key_of
@@ -13,7 +14,7 @@ from spark_jobs.operators.reading import OperatorSettings, field_keys
 from spark_jobs.operators.settings import WindowedSettings
 from spark_jobs.rows.homes import spread
 from spark_jobs.rows.packets import Bucketing
-from spark_jobs.rows.records import Message, fields
+from spark_jobs.rows.records import Message
 
 
 def bucketing(settings: OperatorSettings) -> Bucketing:
@@ -64,7 +65,7 @@ class ByStep:
     settings: AggregationSettings
 
     def __call__(self, partition: int, messages: Sequence[Message], buckets: int) -> Sequence[int]:
-        records = [Record(*fields(each)) for each in messages]
+        records = [Record(*fields_of(each)) for each in messages]
         return spread(self._keys(records), buckets, otherwise=partition)
 
     def _keys(self, records: Sequence[Record]) -> Sequence[bytes | None]:
