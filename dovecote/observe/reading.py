@@ -103,7 +103,7 @@ class Reader:
         if error.code() in OF_RECORD and message.topic() == self._topic:
             place = Place(self._topic, message.partition(), message.offset())
             msg = (
-                f"the record at {place} cannot be read: {error.str()}; read on behind it: "
+                f"the record at {place} cannot be read: {error.str()}; read on after it: "
                 f"--partition {place.partition} --from a later time"
             )
             raise DovecoteError(msg)

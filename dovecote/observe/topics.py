@@ -134,12 +134,13 @@ class TopicAdmin:
         partitions: int | None,
         replicas: int | None,
         config: Mapping[str, str],
-    ) -> None:
+    ) -> Iterator[str]:
         """
-        Create topics; numbers that are None are the broker's defaults.
+        Create topics, and yield the name of each; None is the broker's default.
 
         Raises:
-            BadSettings: a topic is there already, or Kafka takes none like this.
+            BadSettings: a topic is there already, or Kafka takes none like this. The others are
+                made all the same.
             DovecoteError: Kafka does not do it.
         """
         wanted = [
@@ -151,8 +152,16 @@ class TopicAdmin:
             )
             for name in names
         ]
+        failures: list[DovecoteError] = []
         for name, answer in self._admin.create_topics(wanted, request_timeout=_SECONDS).items():
-            self._created(name, answer)
+            try:
+                self._created(name, answer)
+            except DovecoteError as error:
+                failures.append(error)
+            else:
+                yield name
+        if failures:
+            raise failures[0]
 
     def _created(self, name: str, answer: "Future[None]") -> None:
         try:

@@ -70,8 +70,9 @@ def test_a_topic_that_was_made_is_listed_and_shown(stack: Servers) -> None:
     assert sorted(each["end"] for each in partitions) == [0, 0, 1]
     assert "retention.ms 3600000" in run(stack, "show", name).output
 
-    again = run(stack, "create", name)
+    again = run(stack, "create", name, f"{name}-2")
     assert again.exit_code != 0
+    assert again.output == f"created topic {name}-2\n"
     assert "is there already" in str(again.exception)
 
 

@@ -78,13 +78,13 @@ def create(
     Example: dovecote topic create orders --partitions 6 --set min.insync.replicas=2
     """
     topics = TopicAdmin(kafka_of(config, bootstrap))
-    topics.create(
+    made = topics.create(
         list(dict.fromkeys(names)),
         partitions=partitions,
         replicas=replicas,
         config=dict(map(_setting, settings or ())),
     )
-    for name in dict.fromkeys(names):
+    for name in made:
         typer.echo(f"created topic {printed.text(name)}")
 
 
