@@ -1,5 +1,6 @@
 """Settings that say where a secret is: in a variable, a file, a command's output or AWS."""
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -8,6 +9,13 @@ from typing import Any, cast
 from dovecote.process.durations import duration
 from outbox.secret_sources import EVERY_SECONDS, CommandText, FileText, RdsToken
 from outbox.secrets import Read, Reread
+
+# Every property that librdkafka or libpq keeps out of its own logs.
+SECRET = re.compile(
+    r"(password|secret|passphrase|key\.pem|jaas\.config|oauthbearer\.config"
+    r"|scram_(client|server)_key)$",
+    re.IGNORECASE,
+)
 
 UNSET = "environment variable"
 

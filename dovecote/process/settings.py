@@ -33,19 +33,13 @@ from pydantic.fields import FieldInfo
 
 from dovecote.process import strict_json
 from dovecote.process.durations import duration, positive
-from dovecote.process.references import POINTERS, UNSET, is_pointer, resolve, with_place
+from dovecote.process.identities import identity
+from dovecote.process.references import POINTERS, SECRET, UNSET, is_pointer, resolve, with_place
 from outbox.errors import BadSettings
 from outbox.secrets import Read, Reread, fresh_all
-from outbox.tokens.identity import KEY, encoded, require_fit
+from outbox.tokens.identity import KEY, require_fit
 
 M = TypeVar("M", bound=BaseModel)
-
-# Every property that librdkafka or libpq keeps out of its own logs.
-_SECRET = re.compile(
-    r"(password|secret|passphrase|key\.pem|jaas\.config|oauthbearer\.config"
-    r"|scram_(client|server)_key)$",
-    re.IGNORECASE,
-)
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
@@ -126,7 +120,7 @@ def _kafka(value: object, _: object, info: ValidationInfo) -> dict[str, str]:
         raise ValueError(msg)  # noqa: TRY004  # pydantic turns only ValueError into a message
     environ = _environ(info)
     found = {
-        str(k): _identity(given, environ) if k == KEY else _property(str(k), given, environ)
+        str(k): identity(given, environ) if k == KEY else _property(str(k), given, environ)
         for k, given in value.items()
     }
     require_fit(found)
@@ -136,75 +130,6 @@ def _kafka(value: object, _: object, info: ValidationInfo) -> dict[str, str]:
             msg = f'"{name}" is empty: give the brokers, as host:port, separated by commas'
             raise ValueError(msg)
     return found
-
-
-def _identity(given: object, environ: Mapping[str, str]) -> str:
-    """Return the table of an identity as one property, which is read again if a secret can be."""
-    whole, pointed = resolve(given, environ)
-    if isinstance(whole, Reread) and pointed:
-        return Reread(_WholeIdentity(whole.read))
-    if isinstance(whole, str):
-        return _whole(whole)
-    if not isinstance(given, Mapping):
-        raise ValueError(_NO_IDENTITY)  # noqa: TRY004  # pydantic turns only ValueError into a message
-    table = {str(name): _of_identity(str(name), each, environ) for name, each in given.items()}
-    changes = any(isinstance(each, Reread) for each in table.values())
-    return Reread(_IdentityTable(table)) if changes else _encoded(table)
-
-
-@dataclass(frozen=True, slots=True)
-class _WholeIdentity:
-    """A table that a file holds, or that a command prints."""
-
-    read: Read
-
-    def __call__(self, *, anew: bool) -> str:
-        return _whole(self.read(anew=anew))
-
-
-@dataclass(frozen=True, slots=True)
-class _IdentityTable:
-    """A table whose secrets are read again."""
-
-    table: Mapping[str, object]
-
-    def __call__(self, *, anew: bool) -> str:
-        return _encoded(self.table, anew=anew)
-
-
-_NO_IDENTITY = f'{KEY} must be a table, such as [kafka.{KEY}] with provider = "oidc"'
-
-
-def _whole(text: str) -> str:
-    """Return a whole table that a variable, a file or a command holds, as JSON."""
-    try:
-        table = strict_json.loads(text)
-    except ValueError:
-        table = None
-    if not isinstance(table, dict):
-        raise ValueError(_NO_IDENTITY)  # noqa: TRY004  # as above
-    return _encoded(table)
-
-
-def _encoded(table: Mapping[str, object], *, anew: bool = False) -> str:
-    try:
-        return encoded(fresh_all(table, anew=anew))
-    except ValueError as error:
-        msg = f"{KEY}: {error}"
-        raise ValueError(msg) from None
-
-
-def _of_identity(name: str, given: object, environ: Mapping[str, str]) -> object:
-    try:
-        value, pointed = resolve(given, environ)
-    except ValueError as error:
-        msg = f"{KEY}.{name}: {error}"
-        raise ValueError(msg) from None
-    if _SECRET.search(name) and not pointed:
-        msg = f"{KEY}.{name} is a secret: write {POINTERS} in its place"
-        raise ValueError(msg)
-    # A variable holds a table as JSON.
-    return _literal(value) if pointed and type(value) is str and value[:1] == "{" else value
 
 
 _BROKERS = frozenset({"bootstrap.servers", "metadata.broker.list"})
@@ -219,7 +144,7 @@ def table(
 
 
 def _property(
-    name: str, given: object, environ: Mapping[str, str], secret: re.Pattern[str] = _SECRET
+    name: str, given: object, environ: Mapping[str, str], secret: re.Pattern[str] = SECRET
 ) -> str:
     value, pointed = resolve(given, environ)
     if secret.search(name) and not pointed and not isinstance(value, Reread):
@@ -255,7 +180,7 @@ def _dsn(value: object, _: object, info: ValidationInfo) -> str:
     if isinstance(value, Reread):
         return Reread(partial(_parsed, value.read))
     parts = _parts(str(value))
-    if not pointed and (secrets := [name for name in parts if _SECRET.search(name)]):
+    if not pointed and (secrets := [name for name in parts if SECRET.search(name)]):
         msg = (
             f"holds {', '.join(secrets)}: use PGPASSWORD, a passfile, {{ env = … }} for the whole "
             "string, or a table in which the secret is { env = … }"
