@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol
+from weakref import ref
 
 from outbox.envelope import UNREAD_HEADERS, Pair, unread
 from outbox.event import MOST_HEADERS
@@ -116,6 +117,10 @@ class Named(Protocol):
 _USERNAME, _PASSWORD = "sasl.username", "sasl.password"  # the property's name
 # librdkafka's own code for a broker that refuses user and password.
 _AUTHENTICATION = -169
+# librdkafka says the same error of a broker only once in 30 s, and a broker often has the new
+# password before the place where we read it.
+_LOOK_SECONDS = 35.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 4.0
 
 
 class Credentials:
@@ -123,7 +128,8 @@ class Credentials:
     User and password of one client, which it gets anew after a broker has refused them.
 
     A client that lives long connects again and again. `heard` belongs among its properties, as
-    `error_cb`, and `keep` follows when it is made.
+    `error_cb`, and `keep` follows when it is made. After a refusal they are read again for 35
+    seconds, because librdkafka is silent about the next ones for 30.
     """
 
     def __init__(
@@ -134,7 +140,11 @@ class Credentials:
         self._change = any(isinstance(each, Reread) for each in self._given.values())
         self._also = also
         self._client: Named | None = None
-        self._asking = threading.Lock()
+        self._known: tuple[str, str] | None = None
+        self._refused = threading.Event()
+        self._lock = threading.Lock()
+        self._until: float | None = None
+        """When the thread that looks ends; None: there is none."""
 
     @property
     def change(self) -> bool:
@@ -148,24 +158,52 @@ class Credentials:
 
     def let_go(self) -> None:
         """Forget the client, which ends with its last reference."""
-        self._client = None
+        self._client, self._change = None, False
+        self._refused.set()
 
     def heard(self, error: Told) -> None:
         """Take an error of the client; read again in a thread, because a command may take long."""
         self._also(error)
         if not self._change or error.code() != _AUTHENTICATION:
             return
-        if self._asking.acquire(blocking=False):
-            threading.Thread(target=self._ask, name="secrets", daemon=True).start()
+        with self._lock:
+            has_thread, self._until = self._until is not None, time.monotonic() + _LOOK_SECONDS
+            self._refused.set()
+        if not has_thread:
+            threading.Thread(
+                target=_look, args=(ref(self), self._refused), name="secrets", daemon=True
+            ).start()
 
-    def _ask(self) -> None:
-        try:
-            found = fresh_all(self._given, anew=True)
-            client = self._client
-            if client is not None:
-                client.set_sasl_credentials(found[_USERNAME], found[_PASSWORD])
-        finally:
-            self._asking.release()
+    def renew(self) -> bool:
+        """Read again, and give the client what has changed; return whether to go on with that."""
+        with self._lock:
+            if not self._change or self._until is None or time.monotonic() > self._until:
+                self._until = None
+                return False
+        found = fresh_all(self._given, anew=True)
+        now, client = (found[_USERNAME], found[_PASSWORD]), self._client
+        if client is not None and now != self._known:
+            try:
+                client.set_sasl_credentials(*now)
+            except RuntimeError:  # it was closed
+                self.let_go()
+            self._known = now
+        return True
+
+
+def _look(kept: "ref[Credentials]", refused: threading.Event) -> None:
+    """Renew credentials after a refusal; they may go, with their client, in a pause."""
+    pause = _FIRST_PAUSE
+    while True:
+        if refused.is_set():
+            refused.clear()
+            pause = _FIRST_PAUSE
+        credentials = kept()
+        if credentials is None or not credentials.renew():
+            return
+        del credentials
+        refused.wait(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def fields_of(message: Any) -> tuple[Any, ...]:  # noqa: ANN401  # the client's own types say less

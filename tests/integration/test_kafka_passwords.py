@@ -1,6 +1,7 @@
 """A password of Kafka that changes is used without a restart, while the client lives on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -26,6 +27,7 @@ from tests.support.waiting import patient, until
 _LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 # After this time the broker asks a connection for its password again.
 _AGAIN_MS = 1_500
+_REFUSED = "invalid credentials"
 
 
 class Guarded(NamedTuple):
@@ -34,14 +36,15 @@ class Guarded(NamedTuple):
     stack: Stack
     bootstrap: str
 
-    def set_password(self, file: Path) -> None:
-        """Change the password, and then its file."""
+    def set_password(self, file: Path, between: Callable[[], object] = lambda: None) -> None:
+        """Change the password, do what comes `between`, and then change its file."""
         new = uuid4().hex
         scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         wanted = UserScramCredentialUpsertion("app", scram, new.encode())
         admin = AdminClient({"bootstrap.servers": self.stack.kafka.bootstrap})
         for made in admin.alter_user_scram_credentials([wanted]).values():
             made.result(patient(30))
+        between()
         file.write_text(new, encoding="utf-8")
 
     def client(self, password: Any) -> dict[str, Any]:
@@ -104,7 +107,10 @@ def test_relay_consumer_and_producer_go_on_with_the_new_password(
                         what="Kafka takes an event directly",
                     )
                     if turn < 2:
-                        guarded.set_password(secret)
+                        # The second is in the file only after the relay was refused with the old.
+                        guarded.set_password(
+                            secret, partial(until_refused, relay) if turn else lambda: None
+                        )
                         refused(guarded, secret)
                 assert [each.value for each in seen.handled] == [0, 1, 2]
             assert relay.terminate() == 0
@@ -113,6 +119,11 @@ def test_relay_consumer_and_producer_go_on_with_the_new_password(
         assert "fenced" not in relay.log
         with psycopg.connect(dsn) as conn:
             assert schema.version(conn) > 0
+
+
+def until_refused(relay: RelayProcess) -> None:
+    before = relay.log.count(_REFUSED)
+    until(lambda: relay.log.count(_REFUSED) > before, within=60, what="the relay is refused")
 
 
 def refused(guarded: Guarded, secret: Path) -> None:

@@ -1,5 +1,6 @@
 """A command's output is a secret: bounded, kept for a while, and read anew after a refusal."""
 
+import gc
 import logging
 import os
 import pickle
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
+from weakref import ref
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -304,28 +306,85 @@ class Told:
         return self._code
 
 
+def of_ann(file: Path) -> dict[str, str]:
+    return {"sasl.username": "ann", "sasl.password": Reread(FileText(file))}
+
+
 def test_a_client_that_is_refused_gets_the_password_as_it_is_now(tmp_path: Path) -> None:
     file, client, heard = tmp_path / "secret", Client(), list[object]()
     file.write_text("one")
-    given = {"sasl.username": "ann", "sasl.password": Reread(FileText(file))}
-    credentials = Credentials(given, heard.append)
-    credentials.heard(Told(-169))  # before there is a client
-    for thread in threading.enumerate():
-        if thread.name == "secrets":
-            thread.join()  # it has read the first password, and has nobody to give it to
+    credentials = Credentials(of_ann(file), heard.append)
     credentials.keep(client)
     file.write_text("two")
     credentials.heard(Told(-195))
     assert client.given == []
-
-    def refused() -> bool:
-        credentials.heard(Told(-169))
-        return client.given != []
-
-    until(refused, within=10, what="a new password")
-    assert client.given[0] == ("ann", "two")
-    assert len(heard) > 2
+    credentials.heard(Told(-169))
+    until(lambda: client.given == [("ann", "two")], within=10, what="a new password")
+    assert len(heard) == 2
     credentials.let_go()
-    plain = Credentials({"sasl.username": "ann", "sasl.password": "fixed"})
-    plain.keep(client)
-    assert not plain.change
+
+
+def test_a_password_that_is_written_after_the_refusal_is_found(tmp_path: Path) -> None:
+    # librdkafka would say the next refusal after 30 seconds.
+    file, client, reads = tmp_path / "secret", Client(), list[str]()
+    file.write_text("one")
+
+    def read(*, anew: bool) -> str:
+        text = FileText(file)(anew=anew)
+        reads.append(text)
+        return text
+
+    credentials = Credentials({"sasl.username": "ann", "sasl.password": Reread(read)})
+    credentials.keep(client)
+    reads.clear()
+    credentials.heard(Told(-169))
+    until(lambda: len(reads) > 1, within=10, what="the old password was read again")
+    for text in ("two", "three"):
+        file.write_text(text)
+        until(lambda: client.given[-1] == ("ann", text), within=20, what=text)  # noqa: B023  # at once
+    assert client.given == [("ann", each) for each in ("one", "two", "three")]
+    credentials.let_go()
+
+
+def test_a_refusal_before_there_is_a_client_is_not_forgotten(tmp_path: Path) -> None:
+    file, client = tmp_path / "secret", Client()
+    file.write_text("one")
+    credentials = Credentials(of_ann(file))
+    credentials.heard(Told(-169))
+    credentials.keep(client)
+    file.write_text("two")
+    until(lambda: ("ann", "two") in client.given, within=20, what="a new password")
+    credentials.let_go()
+
+
+class Closed:
+    def set_sasl_credentials(self, _username: str, _password: str, /) -> None:
+        msg = "Consumer closed"
+        raise RuntimeError(msg)
+
+
+def test_a_closed_client_is_let_go(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("one")
+    credentials = Credentials(of_ann(file))
+    credentials.keep(Closed())
+    credentials.heard(Told(-169))
+    until(lambda: not credentials.change, within=10, what="the client is let go")
+
+
+def test_a_client_may_end_while_its_password_is_looked_for(tmp_path: Path) -> None:
+    file, client = tmp_path / "secret", Client()
+    file.write_text("one")
+    credentials = Credentials(of_ann(file))
+    credentials.keep(client)
+    credentials.heard(Told(-169))
+    given, known = client.given, ref(client)
+    until(lambda: given, within=10, what="the thread has looked")
+    del credentials, client
+    until(lambda: gc.collect() >= 0 and known() is None, within=20, what="the client is gone")
+
+
+def test_a_fixed_password_is_not_looked_for() -> None:
+    credentials = Credentials({"sasl.username": "ann", "sasl.password": "fixed"})
+    credentials.keep(Client())
+    assert not credentials.change
