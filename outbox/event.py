@@ -1,6 +1,5 @@
 """An event, and the rules by which it is valid."""
 
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from uuid import UUID
 from uuid_utils import uuid7
 
 from outbox.errors import InvalidEvent
+from outbox.values import as_json
 
 HeaderValue: TypeAlias = bytes | str | None
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
@@ -69,7 +69,10 @@ class Event:
     """Record key: events with the same key stay in order. None: no order is needed."""
 
     value: object = None
-    """`bytes`, `str` or anything JSON can hold; None is a tombstone."""
+    """
+    `bytes`, `str`, or what `outbox.values` can write as JSON, typed objects too; None is a
+    tombstone.
+    """
 
     id: str = field(default_factory=new_id)
     """Identity that all copies share. A UUID object becomes its text."""
@@ -134,15 +137,17 @@ class Event:
         Return the value as Kafka holds it.
 
         Raises:
-            InvalidEvent: JSON cannot hold the value.
+            InvalidEvent: JSON cannot hold the value; the message says where in it.
         """
         match self.value:
             case None | bytes():
                 return self.value
+            case bytearray() | memoryview():
+                return bytes(self.value)
             case str(text):
                 return _text("event", "value", text).encode()
             case value:
-                return _json(value)
+                return as_json(value)
 
     def media_type(self) -> str | None:
         """
@@ -151,7 +156,7 @@ class Event:
         if self.content_type is not None or self.value is None:
             return self.content_type
         match self.value:
-            case bytes():
+            case bytes() | bytearray() | memoryview():
                 return "application/octet-stream"
             case str():
                 return "text/plain; charset=utf-8"
@@ -252,13 +257,4 @@ def _pairs(headers: Iterable[tuple[str, HeaderValue]]) -> list[tuple[str, Header
     try:
         return [(name, value) for name, value in headers]
     except (TypeError, ValueError) as error:
-        raise InvalidEvent(msg) from error
-
-
-def _json(value: object) -> bytes:
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return text.encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        msg = f"event value cannot be written as JSON ({error}); convert it, or pass bytes"
         raise InvalidEvent(msg) from error
