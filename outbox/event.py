@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 from uuid import UUID
 
 from uuid_utils import uuid7
@@ -12,13 +12,27 @@ from uuid_utils import uuid7
 from outbox.errors import InvalidEvent
 from outbox.values import as_json
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    V_co = TypeVar("V_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    V_co = TypeVar("V_co", covariant=True)
+
 HeaderValue: TypeAlias = bytes | str | None
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 # Kafka's own rule for topic names (org.apache.kafka.common.internals.Topic).
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 # The envelope owns these; a second copy from the caller could contradict it.
-_RESERVED = re.compile(r"ce_.*|content-type|traceparent", re.IGNORECASE | re.DOTALL)
+_RESERVED = re.compile(
+    r"ce_(id|type|source|subject|time|specversion|datacontenttype)|content-type|traceparent",
+    re.IGNORECASE,
+)
+# CloudEvents 1.0, naming conventions: lower-case letters and digits; `data` names the value.
+_EXTENSION = re.compile(r"ce_(?!data\Z)[a-z0-9]{1,100}")
 # Dovecote writes these itself, except for the hops that `dedup.retries.storm` gives to handlers.
 _OURS = re.compile(r"dovecote_(?!hops\Z).*", re.IGNORECASE | re.DOTALL)
 # W3C Trace Context, version 00.
@@ -48,9 +62,11 @@ def new_id() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(Generic[V_co]):
     """
     A fact that happened, on its way to a Kafka topic.
+
+    `Event[OrderPlaced]` is one whose value is an `OrderPlaced`.
 
     An event is made once, with an `id` that never changes: every copy that any part of Dovecote
     makes of the event has the same id, and consumers deduplicate by it.
@@ -68,7 +84,7 @@ class Event:
     key: bytes | str | None = None
     """Record key: events with the same key stay in order. None: no order is needed."""
 
-    value: object = None
+    value: V_co = None  # type: ignore[assignment]  # the value of a tombstone
     """
     `bytes`, `str`, or what `outbox.values` can write as JSON, typed objects too; None is a
     tombstone.
@@ -93,8 +109,9 @@ class Event:
 
     headers: Iterable[tuple[str, HeaderValue]] = ()
     """
-    More Kafka headers, in order, at most 1,000; a name may repeat. `ce_*` belongs to the envelope,
-    and `dovecote_*` to Dovecote.
+    More Kafka headers, in order, at most 1,000; a name may repeat. `ce_sequence` and others are
+    extension attributes of CloudEvents; the attributes that are fields here, and `dovecote_*`,
+    are refused.
     """
 
     traceparent: str | None = None
@@ -127,6 +144,14 @@ class Event:
         if self.traceparent is not None and not TRACEPARENT.fullmatch(self.traceparent):
             msg = f"event traceparent {self.traceparent!r} is not W3C trace context"
             raise InvalidEvent(msg)
+
+    def attribute(self, name: str) -> str | None:
+        """Return an extension attribute of CloudEvents, such as `sequence` or `dataschema`."""
+        wanted = f"ce_{name}"
+        for each, value in self.headers:
+            if each == wanted and value:
+                return value.decode(errors="replace") if isinstance(value, bytes) else value
+        return None
 
     def key_bytes(self) -> bytes | None:
         """Return the key as Kafka holds it."""
@@ -237,6 +262,8 @@ def _headers(headers: Iterable[tuple[str, HeaderValue]]) -> Headers:
         if _RESERVED.fullmatch(name):
             msg = f"header {name!r} belongs to the envelope; set the event's own field instead"
             raise InvalidEvent(msg)
+        if name.lower().startswith("ce_"):
+            _require_attribute(name, value)
         match value:
             case None | bytes():
                 pairs.append((name, value))
@@ -247,6 +274,24 @@ def _headers(headers: Iterable[tuple[str, HeaderValue]]) -> Headers:
                 raise InvalidEvent(msg)
     require_headers([name for name, _ in pairs])
     return tuple(pairs)
+
+
+def _require_attribute(name: str, value: object) -> None:
+    """Check an extension attribute of CloudEvents, such as `ce_sequence`: a name and a text."""
+    if not _EXTENSION.fullmatch(name):
+        msg = (
+            f"header {name[:80]!r} is no attribute of CloudEvents: ce_ and at most 100 lower-case "
+            "letters and digits"
+        )
+        raise InvalidEvent(msg)
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            value = None
+    if not value:
+        msg = f"header {name!r} is an attribute of CloudEvents, so it must be a text"
+        raise InvalidEvent(msg)
 
 
 def _pairs(headers: Iterable[tuple[str, HeaderValue]]) -> list[tuple[str, HeaderValue]]:

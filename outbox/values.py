@@ -56,6 +56,32 @@ def as_json(value: object) -> bytes:
             raise _refused(_ROOT, again) from error
 
 
+def as_key(value: object, what: str) -> bytes | str | None:
+    """
+    Return a record's key from a value: bytes, or the text that JSON would have.
+
+    Raises:
+        InvalidEvent: it is none that stays the same: a number with a fraction, or an object.
+    """
+    match value:
+        case None | bytes():
+            return value
+        case Enum():
+            return as_key(value.value, what)
+        case str():
+            return value
+        case bool():
+            pass
+        case int():
+            return str(value)
+        case Decimal() if not value.is_finite():
+            pass
+        case Decimal() | UUID() | date() | time():
+            return str(_form(value))
+    msg = f"{what} is {type(value).__name__}, and a key is a text, a number, a date or a UUID"
+    raise InvalidEvent(msg)
+
+
 @singledispatch
 def _form(value: Any) -> object:  # noqa: ANN401  # anything at all
     """

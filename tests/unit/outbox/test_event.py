@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import datetime, timedelta, timezone, tzinfo
 from itertools import pairwise
 from typing import Any
 from uuid import UUID, uuid4
@@ -85,7 +85,13 @@ def nested(depth: int) -> object:
         ({"headers": [(SURROGATE, b"x")]}, "UTF-8 cannot hold"),
         ({"headers": [("ce_id", b"x")]}, "'ce_id' belongs to the envelope"),
         ({"headers": [("CE_Type", b"x")]}, "'CE_Type' belongs to the envelope"),
-        ({"headers": [("ce_x\n", b"x")]}, "belongs to the envelope"),
+        ({"headers": [("ce_x\n", b"x")]}, "is no attribute of CloudEvents"),
+        ({"headers": [("ce_Sequence", b"x")]}, "is no attribute of CloudEvents"),
+        ({"headers": [("ce_", b"x")]}, "is no attribute of CloudEvents"),
+        ({"headers": [("ce_data", b"x")]}, "is no attribute of CloudEvents"),
+        ({"headers": [("ce_datacontenttype", b"x")]}, "belongs to the envelope"),
+        ({"headers": [("ce_sequence", b"\xff")]}, "so it must be a text"),
+        ({"headers": [("ce_sequence", None)]}, "so it must be a text"),
         ({"headers": [("content-type", b"x")]}, "belongs to the envelope"),
         ({"headers": [("traceparent", b"x")]}, "belongs to the envelope"),
         ({"headers": [("dovecote_attempt", b"1")]}, "'dovecote_attempt' is Dovecote's own"),
