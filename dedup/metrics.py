@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -157,7 +158,8 @@ class Metrics:
         for topic, partition in found - before:
             gauge.labels(self._group, topic, str(partition)).set(1)
         for topic, partition in before - found:
-            gauge.remove(self._group, topic, str(partition))
+            with suppress(KeyError):  # older clients raise it for a series that there is not
+                gauge.remove(self._group, topic, str(partition))
 
     def committed(self, outcome: str) -> None:
         self._commits.labels(self._group, outcome).inc()
@@ -214,4 +216,5 @@ class Metrics:
             self._ages.pop((topic, partition), None)
             self._rows.pop((topic, partition), None)
             for gauge in (self._lag, self._lag_seconds, self._unmoved):
-                gauge.remove(self._group, topic, str(partition))
+                with suppress(KeyError):  # older clients raise it for a series that there is not
+                    gauge.remove(self._group, topic, str(partition))
