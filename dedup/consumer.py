@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from dedup.assembly import Assembled, assembled
+from dedup.assembly import Assembled, assembled, events_for
 from dedup.decoders import decoder
 from dedup.health import Health
 from dedup.kafka.assignment import Assignment
@@ -96,6 +96,8 @@ class Consumer:
         self._settings = settings
         settings.retries.plan()  # raises now, and not when a record fails
         require_takes(handler, _handed(settings, takes_records=takes_records), duty="handler")
+        if not takes_records:
+            events_for(handler, settings)  # raises now, too
         self._given, self._takes_records = handler, takes_records
         self._set_aside, self._loop, self._report = aside, loop, committed
         # The retry topics of a plan in code are named among the topics; nothing else names them.

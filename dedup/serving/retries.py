@@ -14,7 +14,7 @@ from dedup.retries.fate import DeadLetter, Later, decide
 from dedup.retries.held_states import Forgetful, NotKept, Place, State, States, is_of
 from dedup.retries.plan import Plan
 from dedup.rules.identity import stored
-from dedup.rules.policies.decode import Undecodable
+from dedup.rules.policies.decode import Misfit, Undecodable
 from dedup.rules.policies.results import Dead, Result, Retry
 from dedup.rules.policies.signatures import is_awaited
 from dedup.rules.record import Record
@@ -83,7 +83,7 @@ class Retries:
                 try:
                     result: Result | None = await handle(self.as_it_is(record) if held else record)
                 except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
-                    return self.plan.exceptions.result(error)
+                    return self._result(error)
                 return result
 
             return handler_awaited
@@ -94,7 +94,7 @@ class Retries:
             try:
                 result: Result | None = handle(self.as_it_is(record) if held else record)
             except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
-                return self.plan.exceptions.result(error)
+                return self._result(error)
             return result
 
         return handler
@@ -110,7 +110,7 @@ class Retries:
                 except Exception as error:
                     if len(records) > 1:
                         raise  # records are retried one by one to find the one at fault
-                    return [self.plan.exceptions.result(error)]
+                    return [self._result(error)]
 
             return handler_awaited
 
@@ -121,9 +121,15 @@ class Retries:
             except Exception as error:
                 if len(records) > 1:
                     raise  # records are retried one by one to find the one at fault
-                return [self.plan.exceptions.result(error)]
+                return [self._result(error)]
 
         return handler
+
+    def _result(self, error: Exception) -> Result:
+        # It would not fit the next time either.
+        return (
+            Dead(str(error)) if isinstance(error, Misfit) else self.plan.exceptions.result(error)
+        )
 
     def _taken(self, records: Sequence[Record]) -> tuple[list[Record], list[Dead | None]]:
         """
