@@ -35,7 +35,7 @@ class State(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """What it means, in one sentence."""
+        """Its meaning, in one sentence."""
         return _MEANINGS[self][1]
 
     @property
