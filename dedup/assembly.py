@@ -98,6 +98,7 @@ def assembled(
             letters,
             states=_states(settings, stack),
             group=settings.group,
+            failed=metrics.attempt_failed,
         )
         handling = retries.handling_batch if together else retries.handling
         yield Assembled(handling(handle), retries, claims)

@@ -42,6 +42,10 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _nothing() -> None:
+    """Take no note of a failure."""
+
+
 class Retries:
     """
     The `Aside` of a consumer, and the wrapper of its handler.
@@ -58,8 +62,10 @@ class Retries:
         states: States | None = None,
         group: str | None = None,
         now: Callable[[], int] = _now,
+        failed: Callable[[], None] = _nothing,
     ) -> None:
-        self.plan = plan
+        """Hold nothing yet; `failed` is called for each attempt that failed."""
+        self.plan, self._failed = plan, failed
         self._letters, self._group, self._now = letters, group, now
         self._states = states or Forgetful()
         self._held: dict[Place, State] = {}
@@ -184,6 +190,8 @@ class Retries:
             patience=self.plan.patience,
         )
         as_it_is = record._replace(headers=envelope.with_delivery(record.headers, before))
+        if not isinstance(fate, Later) or fate.error is not None:
+            self._failed()
         if isinstance(fate, Later):
             try:
                 if not self.plan.tiers:
