@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
@@ -30,6 +30,9 @@ from dedup.settings.inbox import InboxSettings
 from outbox import envelope
 from outbox.errors import DovecoteError
 
+if TYPE_CHECKING:
+    from dedup.tracing.consuming import ConsumerSpans
+
 Handler = Callable[[Any], Any]
 
 
@@ -54,9 +57,12 @@ def assembled(
     aside: Aside | None,
     takes_records: bool,
     metrics: Metrics,
+    spans: "ConsumerSpans | None" = None,
 ) -> Iterator[Assembled]:
     """
     Yield the handler that the consumer runs, for as long as it runs.
+
+    With `spans`, each record is handled inside one.
 
     Raises:
         DovecoteError: the inbox cannot be used; the message says what to do.
@@ -86,6 +92,8 @@ def assembled(
             handle = of_whole_records(handler, together=together)
         else:
             handle = of_batches(handler) if together else of_records(handler)
+        if spans is not None:
+            handle = spans.handling(handle, together=together)
         if aside is not None:
             yield Assembled(handle, aside, claims)
             return
@@ -95,6 +103,7 @@ def assembled(
             letters,
             states=_states(settings, stack),
             group=settings.group,
+            spans=spans,
         )
         handling = retries.handling_batch if together else retries.handling
         yield Assembled(handling(handle), retries, claims)

@@ -25,7 +25,9 @@ from outbox.producer.sender import Sender
 from outbox.producer.waiting import Via, size_of
 from outbox.secrets import asked
 from outbox.threads import require_threads
-from outbox.writing import statements, tracing
+from outbox.tracing import gate
+from outbox.tracing.headers import with_trace
+from outbox.writing import statements
 
 __all__ = ["Counted", "Options", "Producer", "RouteState", "Via"]
 
@@ -126,11 +128,19 @@ class Producer:
 
     async def send_async(self, event: Event) -> Via:
         """As `send`. Cancelling does not take the event back."""
-        made = self._made(event)
-        sender = self._sender
-        promise = sender.offer(*made, wait=False)
-        if promise is None:
-            promise = await asyncio.to_thread(sender.wait_and_offer, *made)
+        span = gate.sending(event)
+        try:
+            made = self._made(event, span)
+            sender = self._sender
+            promise = sender.offer(*made, wait=False)
+            if promise is None:
+                promise = await asyncio.to_thread(sender.wait_and_offer, *made)
+        except BaseException as error:
+            if span is not None:
+                span.failed(error)
+            raise
+        if span is not None:
+            promise.add_done_callback(span.done)
         return await asyncio.wrap_future(promise)
 
     def send_soon(self, event: Event) -> "Future[Via]":
@@ -140,7 +150,16 @@ class Producer:
         Waits while too much is waiting already. Callbacks of the promise run in a thread of the
         producer, and must not wait for the producer.
         """
-        return self._sender.wait_and_offer(*self._made(event))
+        span = gate.sending(event)
+        try:
+            promise = self._sender.wait_and_offer(*self._made(event, span))
+        except BaseException as error:
+            if span is not None:
+                span.failed(error)
+            raise
+        if span is not None:
+            promise.add_done_callback(span.done)
+        return promise
 
     def flush(self, timeout: timedelta | None = None) -> bool:
         """Wait until all events sent so far are accepted or refused; return whether they are."""
@@ -164,9 +183,15 @@ class Producer:
         """The producer's current state."""
         return self._sender.state
 
-    def _made(self, event: Event) -> tuple[Event, Lane | None, int]:
+    def _made(
+        self, event: Event, span: "gate.Sending | None" = None
+    ) -> tuple[Event, Lane | None, int]:
         """Return the event as either way sends it, its lane and its size."""
-        key, trace = event.key_bytes(), event.traceparent or tracing.current_traceparent()
+        key, trace, headers = event.key_bytes(), event.traceparent, event.headers
+        if trace is None:
+            found = gate.carried(event) if span is None else span.headers
+            if found:
+                trace, headers = with_trace(event, found)
         # The value may be a list that the caller changes later.
         made = replace(
             event,
@@ -174,6 +199,7 @@ class Producer:
             value=event.value_bytes(),
             content_type=event.media_type(),
             traceparent=trace,
+            headers=headers,
         )
         statements.append([made], schema=self._schema, limits=self._limits)
         lane = None if key is None else sha256(made.topic.encode() + b"\0" + key).digest()

@@ -8,7 +8,8 @@ from outbox.errors import DovecoteError, NotAllowed, NoTransaction, SchemaMissin
 from outbox.event import Event, Limits
 from outbox.postgres.session import hides_rows
 from outbox.schema.belongings import showing
-from outbox.writing import statements, tracing
+from outbox.tracing import gate
+from outbox.writing import statements
 
 # The function does not exist; the schema does not exist.
 _NOT_INSTALLED = frozenset({"42883", "3F000"})
@@ -35,7 +36,7 @@ class Append(NamedTuple):
             self.events,
             schema=self.schema,
             limits=self.limits,
-            traceparent=tracing.current_traceparent(),
+            carried=gate.carried,
         )
 
     def explained(

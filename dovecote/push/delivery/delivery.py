@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from dedup.retries.backoff import Failure
 from dedup.rules.policies.results import Dead, Done, Early, Result, Retry
@@ -13,6 +14,7 @@ from dedup.rules.policies.wording import plain
 from dedup.rules.record import Record
 from dovecote.push.delivery import shape
 from dovecote.push.delivery.gate import Gate, Passed
+from dovecote.push.delivery.traced import request_spans
 from dovecote.push.delivery.windows import Windows
 from dovecote.push.http.client import Client
 from dovecote.push.http.connection import Forbidden, SendFailed
@@ -41,6 +43,9 @@ from dovecote.push.rules.subscription.hiding import hiding
 from dovecote.push.rules.subscription.subscription import Subscription
 from outbox import envelope
 from outbox.errors import InvalidEvent
+
+if TYPE_CHECKING:
+    from dovecote.push.delivery.tracing import RequestSpan
 
 _log = logging.getLogger("dovecote.push")
 
@@ -81,7 +86,8 @@ class DeliveryHandler:
         self._subscription, self._client = subscription, client
         self._numbers, self._book, self._windows = numbers, book, windows
         self._origin, self._clock = origin, clock
-        self._composer = Composer(shape.form(subscription))
+        self._spans = request_spans(subscription)
+        self._composer = Composer(shape.form(subscription), traced=self._spans is not None)
         self._signer, self._rules = shape.signer(subscription), shape.rules(subscription)
         self._hide = hiding(shape.secrets(subscription))
         breaker = shape.breaker(subscription)
@@ -178,19 +184,24 @@ class DeliveryHandler:
     async def _attempted(self, record: Record, passed: Passed) -> Result:
         shown: Shown = "nothing"
         wait: float | None = None
-        detail = ""
+        detail, span = "", None
         try:
             number = _attempt(record)
             request = self._composer.request(record, record.identity)
             at, began = time.time(), self._clock()
             if number == 1:
                 self._numbers.added.observe(max(0.0, at - record.timestamp / 1000))
-            outcome, detail, limits = await self._sent(request, int(at))
+            span = None if self._spans is None else self._spans.begin(record, number)
+            outcome, detail, limits = await self._sent(request, int(at), span)
             shown = shows(outcome, self._rules)
             if shown == "limited" and (asked := asked_wait(outcome, self._rules, now=_now())):
                 wait = asked.total_seconds()
             elif shown not in {"success", "nothing", "limited"}:
                 self._broken = _broken(outcome, detail)
+        except BaseException as error:
+            if span is not None:
+                span.failed(error)
+            raise
         finally:
             if self.gate.leave(passed, shown, wait):
                 self._opened()
@@ -208,6 +219,8 @@ class DeliveryHandler:
         told = self._became(verdict, record, number, seconds)
         if shown == "limited" and told == "retry":
             told = "limited"
+        if span is not None:
+            span.ended(outcome, told, detail)
         self._count(told, seconds)
         self._minute.add(now, _named(outcome), dead=told == "dead")
         self._book.attempted(
@@ -231,13 +244,17 @@ class DeliveryHandler:
             return Early(verdict.reason, _REST)
         return verdict
 
-    async def _sent(self, request: Request, now: int) -> tuple[Answering, str, Quota]:
+    async def _sent(
+        self, request: Request, now: int, span: "RequestSpan | None" = None
+    ) -> tuple[Answering, str, Quota]:
         """
         Send a request; return the outcome, words for it, and the endpoint's own numbers.
 
         The words are the beginning of the answer, or the failure.
         """
         signed = self._signer.headers(request.id, now, request.body)
+        if span is not None:
+            signed = [*signed, *self._composer.allowed(span.headers)]
         try:
             answer = await self._client.send(request, signed)
         except SendFailed as error:

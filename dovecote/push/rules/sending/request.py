@@ -126,14 +126,21 @@ class Form:
 class Composer:
     """Makes requests of one form."""
 
-    def __init__(self, form: Form) -> None:
-        self._form = form
+    def __init__(self, form: Form, *, traced: bool = False) -> None:
+        """
+        Make requests of `form`; `traced`: each attempt brings its own trace context.
+
+        Then the record's context is an attribute of CloudEvents, as their extension for tracing
+        says. Otherwise it is in the headers.
+        """
+        self._form, self._traced = form, traced
+        self._given = {name.lower() for name in form.headers}
         parts = urlsplit(form.url)
         self._path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
         self._query = parts.query
         self.target = f"{self._path}?{self._query}" if self._query else self._path
         self._has_body = form.method not in WITHOUT_BODY
-        self._typed = "content-type" in {name.lower() for name in form.headers}
+        self._typed = "content-type" in self._given
         self._transcodes = form.charset.lower() not in _UTF8
         self._detects = form.detect_json and self._has_body and not self._typed
         self._detects = self._detects and not self._transcodes
@@ -150,6 +157,9 @@ class Composer:
         known = known or identity(record)
         found = attributes(record, known)
         content_type = found.pop("datacontenttype", None)
+        if self._traced:
+            for name, value in _trace(record):
+                found.setdefault(name, value)
         body = record.value or b""
         if self._form.format == "cloudevents_structured":
             body, content_type = structured(record, found, content_type)
@@ -164,7 +174,8 @@ class Composer:
                 body = _in_charset(body, self._form.charset)
         if self._has_body and content_type is not None and not self._typed:
             headers.append(("Content-Type", printable(content_type)))
-        headers += _trace(record)
+        if not self._traced:
+            headers += self.allowed(_trace(record))
         if self._form.metadata is not None:
             headers += _place(record)
         id_, sent = webhook_id(known), lines(headers)
@@ -173,6 +184,12 @@ class Composer:
         if self._has_body:
             return Request(id_, self.target, sent, body)
         return Request(id_, self._with_parameter(body), sent, b"")
+
+    def allowed(self, headers: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+        """Return the headers of a trace, without those that the subscription sets itself."""
+        if not self._given:
+            return headers
+        return [pair for pair in headers if pair[0].lower() not in self._given]
 
     def _with_parameter(self, value: bytes) -> str:
         added = f"{quote(self._form.query_param_key, safe='')}={quote_from_bytes(value, safe='')}"
