@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from outbox.tracing.spans import Spans
 
 
+SEVERAL = "*"
+"""In the place of a topic where a second one has joined the batch of the first."""
+
+
 def publishing(outbox: str, rows: Sequence[Row]) -> AbstractContextManager[object]:
     """
     Return a span around the publishing of `rows`, linked to the traces of their events.
@@ -63,8 +67,9 @@ def _joined(spans: "Spans", span: object, rows: Sequence[Row], linked: set[int])
         if link.context.trace_id not in linked:
             span.add_link(link.context)
     if not _only_topic(rows):
-        # A span that began with one topic has got another.
+        # A span that began with one topic has got another, and cannot forget the first.
         span.update_name("send")
+        spans.tell(span, {names.DESTINATION: SEVERAL})
 
 
 def _only_topic(rows: Sequence[Row]) -> str:

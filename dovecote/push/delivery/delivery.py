@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from dedup.retries.backoff import Failure
 from dedup.rules.policies.results import Dead, Done, Early, Result, Retry
@@ -14,7 +13,7 @@ from dedup.rules.policies.wording import plain
 from dedup.rules.record import Record
 from dovecote.push.delivery import shape
 from dovecote.push.delivery.gate import Gate, Passed
-from dovecote.push.delivery.traced import request_spans
+from dovecote.push.delivery.traced import RequestSpan, request_spans
 from dovecote.push.delivery.windows import Windows
 from dovecote.push.http.client import Client
 from dovecote.push.http.connection import Forbidden, SendFailed
@@ -43,9 +42,6 @@ from dovecote.push.rules.subscription.hiding import hiding
 from dovecote.push.rules.subscription.subscription import Subscription
 from outbox import envelope
 from outbox.errors import InvalidEvent
-
-if TYPE_CHECKING:
-    from dovecote.push.delivery.tracing import RequestSpan
 
 _log = logging.getLogger("dovecote.push")
 
@@ -87,7 +83,7 @@ class DeliveryHandler:
         self._numbers, self._book, self._windows = numbers, book, windows
         self._origin, self._clock = origin, clock
         self._spans = request_spans(subscription)
-        self._composer = Composer(shape.form(subscription), traced=self._spans is not None)
+        self._composer = Composer(shape.form(subscription), traced=self._spans.are_made)
         self._signer, self._rules = shape.signer(subscription), shape.rules(subscription)
         self._hide = hiding(shape.secrets(subscription))
         breaker = shape.breaker(subscription)
@@ -184,24 +180,20 @@ class DeliveryHandler:
     async def _attempted(self, record: Record, passed: Passed) -> Result:
         shown: Shown = "nothing"
         wait: float | None = None
-        detail, span = "", None
+        detail = ""
         try:
             number = _attempt(record)
             request = self._composer.request(record, record.identity)
             at, began = time.time(), self._clock()
             if number == 1:
                 self._numbers.added.observe(max(0.0, at - record.timestamp / 1000))
-            span = None if self._spans is None else self._spans.begin(record, number)
+            span = self._spans.begin(record, number)
             outcome, detail, limits = await self._sent(request, int(at), span)
             shown = shows(outcome, self._rules)
             if shown == "limited" and (asked := asked_wait(outcome, self._rules, now=_now())):
                 wait = asked.total_seconds()
             elif shown not in {"success", "nothing", "limited"}:
                 self._broken = _broken(outcome, detail)
-        except BaseException as error:
-            if span is not None:
-                span.failed(error)
-            raise
         finally:
             if self.gate.leave(passed, shown, wait):
                 self._opened()
@@ -219,8 +211,7 @@ class DeliveryHandler:
         told = self._became(verdict, record, number, seconds)
         if shown == "limited" and told == "retry":
             told = "limited"
-        if span is not None:
-            span.ended(outcome, told, detail)
+        span.ended(outcome, told, detail)
         self._count(told, seconds)
         self._minute.add(now, _named(outcome), dead=told == "dead")
         self._book.attempted(
@@ -245,7 +236,7 @@ class DeliveryHandler:
         return verdict
 
     async def _sent(
-        self, request: Request, now: int, span: "RequestSpan | None" = None
+        self, request: Request, now: int, span: RequestSpan
     ) -> tuple[Answering, str, Quota]:
         """
         Send a request; return the outcome, words for it, and the endpoint's own numbers.
@@ -253,14 +244,17 @@ class DeliveryHandler:
         The words are the beginning of the answer, or the failure.
         """
         signed = self._signer.headers(request.id, now, request.body)
-        if span is not None:
-            signed = [*signed, *self._composer.allowed(span.headers)]
         try:
-            answer = await self._client.send(request, signed)
+            answer = await self._client.send(
+                request, [*signed, *self._composer.allowed(span.headers)]
+            )
         except SendFailed as error:
             said = plain(self._hide(str(error)))
             self._forbidden = said if isinstance(error, Forbidden) else ""
             return NotAnswered(said), said, Quota()
+        except BaseException as error:
+            span.failed(error)
+            raise
         self._forbidden = ""
         limits = quota(answer.headers)
         told = _answered(answer, limits)

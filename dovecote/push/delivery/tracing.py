@@ -25,6 +25,8 @@ _FIRST_ERROR = 400
 class RequestSpans:
     """Makes the spans of one subscription's requests."""
 
+    are_made = True
+
     def __init__(
         self, subscription: str, group: str, *, url: str, method: str, origin: Origin
     ) -> None:
@@ -40,7 +42,7 @@ class RequestSpans:
         }
 
     def begin(self, record: Record, attempt: int) -> "RequestSpan":
-        """Begin the span of an attempt: a child of the span where the record's event comes from."""
+        """Begin the span of an attempt, a child of the span where the event comes from."""
         context, _ = within(record.headers)
         said: names.Attributes = {
             **self._common,

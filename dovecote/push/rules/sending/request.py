@@ -155,11 +155,8 @@ class Composer:
         """
         headers: list[tuple[str, str]] = []
         known = known or identity(record)
-        found = attributes(record, known)
+        found = self._attributes(record, known)
         content_type = found.pop("datacontenttype", None)
-        if self._traced:
-            for name, value in _trace(record):
-                found.setdefault(name, value)
         body = record.value or b""
         if self._form.format == "cloudevents_structured":
             body, content_type = structured(record, found, content_type)
@@ -174,8 +171,7 @@ class Composer:
                 body = _in_charset(body, self._form.charset)
         if self._has_body and content_type is not None and not self._typed:
             headers.append(("Content-Type", printable(content_type)))
-        if not self._traced:
-            headers += self.allowed(_trace(record))
+        headers += self._carried(record)
         if self._form.metadata is not None:
             headers += _place(record)
         id_, sent = webhook_id(known), lines(headers)
@@ -190,6 +186,16 @@ class Composer:
         if not self._given:
             return headers
         return [pair for pair in headers if pair[0].lower() not in self._given]
+
+    def _carried(self, record: Record) -> Sequence[tuple[str, str]]:
+        return () if self._traced else self.allowed(_trace(record))
+
+    def _attributes(self, record: Record, known: Identity) -> dict[str, str]:
+        found = attributes(record, known)
+        if self._traced:
+            for name, value in _trace(record):
+                found.setdefault(name, value)
+        return found
 
     def _with_parameter(self, value: bytes) -> str:
         added = f"{quote(self._form.query_param_key, safe='')}={quote_from_bytes(value, safe='')}"
