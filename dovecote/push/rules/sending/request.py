@@ -12,6 +12,7 @@ from dedup.rules.identity import Identity, identity
 from dedup.rules.policies.results import NonRetriable
 from outbox import envelope
 from outbox.envelope import Record
+from outbox.tracing.headers import TRACESTATE, parent
 
 Format: TypeAlias = Literal["plain", "cloudevents_binary", "cloudevents_structured"]
 
@@ -28,11 +29,9 @@ _LONGEST_NAME = len(_PREFIX) + 40
 _PLAINLY = re.compile(r"[!#$&-~]*")  # allowed in a header as it is: no blank, no quote, no %
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 _JSON = re.compile(r"[^;]*[/+]json\s*(;.*)?", re.IGNORECASE)
-_TRACESTATE = "tracestate"
 _REMEMBERED = 200
 _UTF8 = frozenset({"utf-8", "utf8"})
 _OURS = frozenset({"id", "specversion", "data"})
-_TRACE = frozenset({envelope.TRACEPARENT, _TRACESTATE})
 _STANDING = ("host", "user-agent", "content-type")
 
 
@@ -302,11 +301,15 @@ def _place(record: Record) -> Sequence[tuple[str, str]]:
 
 
 def _trace(record: Record) -> Sequence[tuple[str, str]]:
-    return [
-        (name, printable(_text(name, value)))
-        for name, value in record.headers
-        if name in _TRACE and value is not None
-    ]
+    """Return the trace context of a record, if it is one: others must not keep a record back."""
+    found = parent(record.headers)
+    if found is None:
+        return ()
+    trace = next(value for name, value in record.headers if name == envelope.TRACEPARENT and value)
+    headers = [(envelope.TRACEPARENT, printable(trace.decode("ascii", "replace")))]
+    if found.state:
+        headers.append((TRACESTATE, ",".join(f"{name}={value}" for name, value in found.state)))
+    return headers
 
 
 def _in_charset(value: bytes, charset: str) -> bytes:

@@ -158,10 +158,10 @@ class Broken(TraceContextTextMapPropagator):
     fields = frozenset({"x-broken"})  # type: ignore[assignment]  # as a property
 
     def inject(self, *_: object, **__: object) -> None:
-        raise RuntimeError("broken")  # noqa: EM101, TRY003  # a test's own
+        raise RuntimeError("broken")  # noqa: EM101  # a test's own
 
     def extract(self, *_: object, **__: object) -> Context:
-        raise RuntimeError("broken")  # noqa: EM101, TRY003  # a test's own
+        raise RuntimeError("broken")  # noqa: EM101  # a test's own
 
 
 def test_a_propagator_that_fails_breaks_no_event(
