@@ -105,7 +105,7 @@ def encode_output(event: Event, number: int, output: Output) -> Encoded:
     """
     Return the record of a handler's `output`, the `number`th of its event.
 
-    It has the event's envelope and trace context, with an id of its own that a second evaluation finds again.
+    It has the event's envelope and trace context. Its id is its own, and the same each time.
     Headers of the output itself replace the envelope's.
 
     Raises:

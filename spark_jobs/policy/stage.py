@@ -10,7 +10,7 @@ from spark_jobs.errors import JobError
 from spark_jobs.policy.evaluation import evaluate, load
 from spark_jobs.policy.router import Router
 from spark_jobs.query.batch import Batch, BatchReport
-from spark_jobs.rows.contexts import contexts
+from spark_jobs.rows.contexts import contexts, headers_in
 from spark_jobs.rows.records import Records
 from spark_jobs.sink import sink
 from spark_jobs.sink.markers import Counts, Turn
@@ -67,9 +67,7 @@ def settle(
         found = take()
         taken.append(found)
         if batch.traced:  # before they are let go
-            origins.extend(
-                contexts(len(found.rows.keys), lambda row: found.rows.record(row).headers)
-            )
+            origins.extend(contexts(len(found.rows.keys), headers_in(found.rows)))
         try:
             evaluation = evaluate(found.rows, load(config.operator), router, found.here)
         except Exits as left:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from outbox.envelope import Pair
 from outbox.tracing.headers import Parent, parent
+from spark_jobs.rows.records import Records
 
 MOST = 16
 """The most that a task reports."""
@@ -24,6 +25,11 @@ def contexts(rows: int, headers: Callable[[int], Sequence[Pair]], most: int = MO
             if len(found) == most:
                 break
     return [text(each) for each in found.values()]
+
+
+def headers_in(rows: Records) -> Callable[[int], Sequence[Pair]]:
+    """Return what finds the headers of a row."""
+    return lambda row: rows.record(row).headers
 
 
 def text(origin: Parent) -> str:

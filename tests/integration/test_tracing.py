@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from confluent_kafka import Message
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -25,7 +26,16 @@ from relay.standby import Standby
 from tests.support.consuming import consuming, produce
 from tests.support.delivering import Endpoint, Reply, Request, all_committed, pushing, subscribed
 from tests.support.fix_stack import MakeTopic
-from tests.support.fix_tracing import ids, linked, named, parent_of, recording, said, traces
+from tests.support.fix_tracing import (
+    context_of,
+    ids,
+    linked,
+    named,
+    parent_of,
+    recording,
+    said,
+    traces,
+)
 from tests.support.relaying import installed
 from tests.support.waiting import consume, patient, until
 
@@ -61,8 +71,14 @@ def outbox(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def carrying(span: ReadableSpan) -> str:
-    found = span.get_span_context()
+    found = context_of(span)
     return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
+
+
+def carried_by(message: Message) -> str:
+    value = dict(message.headers() or [])["traceparent"]
+    assert isinstance(value, bytes)
+    return value.decode()
 
 
 def ship(event: Event) -> None:
@@ -134,8 +150,8 @@ def test_an_event_is_one_trace_from_its_transaction_to_handler_and_request(
     assert said(settled[-1])["messaging.operation.type"] == "settle"
     assert {said(span)["messaging.consumer.group.name"] for span in settled} >= {target}
 
-    carried = {dict(m.headers() or [])["traceparent"] for m in consume(kafka, target)}
-    assert carried == {carrying(span).encode() for span in created}
+    carried = {carried_by(m) for m in consume(kafka, target)}
+    assert carried == {carrying(span) for span in created}
 
 
 def test_a_request_that_is_sent_again_has_a_span_for_each_attempt(
@@ -208,7 +224,7 @@ def test_an_unsampled_event_records_nothing_and_its_context_goes_on(
         endpoint.has_got(1)
     assert spans.get_finished_spans() == ()
     (message,) = consume(kafka, name)
-    carried = dict(message.headers() or [])["traceparent"].decode()
+    carried = carried_by(message)
     number = int(carried.split("-")[1], 16)
     assert [span.trace_id for span in seen] == [number]
     assert not seen[0].trace_flags.sampled
@@ -231,5 +247,5 @@ def test_an_event_that_is_sent_directly_comes_from_the_span_that_sends_it(
     assert parent_of(first) == place.get_span_context().span_id
     assert said(first)["dovecote.via"] == "kafka"
     assert linked(second) == [2]
-    carried = [dict(m.headers() or [])["traceparent"].decode() for m in consume(kafka, name)]
+    carried = [carried_by(m) for m in consume(kafka, name)]
     assert carried == [carrying(first), own]

@@ -18,7 +18,7 @@ from dovecote.devstack import Stack
 from outbox import Event
 from tests.support.consuming import consuming, event, produce, settings
 from tests.support.fix_stack import MakeTopic
-from tests.support.fix_tracing import linked, named, parent_of, said, traces
+from tests.support.fix_tracing import ids, linked, named, parent_of, said, traces
 from tests.support.waiting import consume, patient, until
 
 SWIFT = {"base": "20ms", "ceiling": "50ms", "max_attempts": 3}
@@ -111,7 +111,7 @@ def test_a_handler_of_several_records_runs_in_one_span_that_is_linked_to_all(
         running.result(patient(30))
     found = named(spans, f"process {name}")
     assert sorted(link for span in found for link in linked(span)) == [1, 2, 3, 4]
-    assert {span.get_span_context().span_id for span in found} == set(current)
+    assert set(ids(found)) == set(current)
     whole = [span for span in found if len(span.links) > 1]
     for span in whole:
         assert parent_of(span) is None

@@ -9,6 +9,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import Sampler
+from opentelemetry.trace import SpanContext
 
 from outbox.tracing import creating
 
@@ -48,12 +49,18 @@ def linked(span: ReadableSpan) -> list[int]:
     return [link.context.span_id for link in span.links]
 
 
+def context_of(span: ReadableSpan) -> SpanContext:
+    found = span.get_span_context()
+    assert found is not None
+    return found
+
+
 def ids(spans: Sequence[ReadableSpan]) -> list[int]:
-    return [span.get_span_context().span_id for span in spans]
+    return [context_of(span).span_id for span in spans]
 
 
 def traces(spans: Sequence[ReadableSpan]) -> set[int]:
-    return {span.get_span_context().trace_id for span in spans}
+    return {context_of(span).trace_id for span in spans}
 
 
 def parent_of(span: ReadableSpan) -> int | None:

@@ -15,7 +15,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from outbox import Event, Limits
 from outbox.event import TRACEPARENT
 from outbox.writing.append import Append
-from tests.support.fix_tracing import named, parent_of, recording, said
+from tests.support.fix_tracing import context_of, named, parent_of, recording, said
 
 OWN = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 
@@ -63,13 +63,13 @@ def test_each_event_has_a_span_of_its_creation_and_carries_it(
 ) -> None:
     with trace.get_tracer("shop").start_as_current_span("place") as place:
         stored = headers(event(id="0192d3a8-0000-7000-8000-000000000001"), event(value=b"1"))
-    first, second = (span.get_span_context() for span in named(spans, "create orders"))
+    first, second = (context_of(span) for span in named(spans, "create orders"))
     assert stored == [["traceparent", "traceparent"], [carrying(first), carrying(second)]]
     assert all(TRACEPARENT.fullmatch(each.decode()) for each in stored[1])  # type: ignore[attr-defined]  # a list
     for span in named(spans, "create orders"):
         assert span.kind is SpanKind.PRODUCER
         assert parent_of(span) == place.get_span_context().span_id
-        assert span.get_span_context().trace_id == place.get_span_context().trace_id
+        assert context_of(span).trace_id == place.get_span_context().trace_id
     assert said(named(spans, "create orders")[0]) == {
         "messaging.system": "kafka",
         "messaging.operation.name": "create",
