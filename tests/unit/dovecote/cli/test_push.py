@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from dovecote.cli import extras
 from dovecote.cli.main import app
-from dovecote.cli.push.client import Api
+from dovecote.push.client import Api
 from dovecote.push.api.access import hashed
 from dovecote.push.store.secrets import Keys
 from outbox.errors import DovecoteError
