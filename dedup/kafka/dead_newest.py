@@ -24,6 +24,8 @@ _POLL_SECONDS = 0.5
 _CHUNK = 500
 # The most records of a round, whose letters are in memory together.
 _MOST_CHUNK = 5_000
+# What lies after a stretch was read before: little of it is fetched once more.
+_AHEAD = {"queued.min.messages": 1_000, "queued.max.messages.kbytes": 4_096}
 _MOST_BYTES = 2_000
 _MOST_HEADERS = 100
 
@@ -77,7 +79,7 @@ def newest(
     reader = _Reader(topic, which, look)
     heap: list[tuple[Order, Found]] = []
     counts: dict[int, int] = {}
-    with kafka_errors(topic.topic), topic.consumer() as consumer:
+    with kafka_errors(topic.topic), topic.consumer(**_AHEAD) as consumer:
         reader.begin(consumer)
         while numbers := [each for each in reader.open if counts.get(each, 0) < most]:
             if reader.told.looked >= look:
@@ -106,7 +108,7 @@ def places(topic: DeadTopic, which: Which) -> Iterator[Letter]:
         DovecoteError: the topic cannot be read.
     """
     reader = _Reader(topic, which, None)
-    with kafka_errors(topic.topic), topic.consumer() as consumer:
+    with kafka_errors(topic.topic), topic.consumer(**_AHEAD) as consumer:
         reader.begin(consumer)
         while reader.open:
             for each in reader.round(consumer, list(reader.open)):
@@ -180,9 +182,9 @@ class _Reader:
     ) -> Iterator[Record]:
         """Yield the records of stretches of partitions."""
         name = self._topic.topic
-        consumer.assign(
-            [TopicPartition(name, number, at) for number, (at, _) in stretches.items()]
-        )
+        begins = [TopicPartition(name, number, at) for number, (at, _) in stretches.items()]
+        consumer.assign(begins)
+        consumer.resume(begins)  # a pause outlives an assignment
         open_, deadline = set(stretches), time.monotonic() + _SECONDS
         while open_:
             messages = consumer.consume(_CHUNK, _POLL_SECONDS)

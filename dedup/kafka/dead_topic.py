@@ -352,8 +352,8 @@ class DeadTopic:
         return None
 
     @contextmanager
-    def consumer(self) -> Iterator[Consumer]:
-        """Yield a client that sees what is committed, and commits nothing itself."""
+    def consumer(self, **more: str | int) -> Iterator[Consumer]:
+        """Yield a client that sees what is committed; `more`: further properties of it."""
         consumer = Consumer(
             {
                 **CHECKED,
@@ -364,6 +364,7 @@ class DeadTopic:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 100,
+                **more,
             }
         )
         try:
