@@ -142,7 +142,8 @@ class DeadTopic:
         while True:
             try:
                 with kafka_errors(self._topic):
-                    mover = Mover(self._kafka, self._topic, self._limits)
+                    alone = action != "dropped"
+                    mover = Mover(self._kafka, self._topic, self._limits, alone=alone)
                     # Any earlier operator is fenced now: everything that it did is in the topic.
                     found = self._after(self._fence(mover), which, most)
                     require_one_source(found, which)

@@ -115,6 +115,13 @@ def _subscriptions(control: Control) -> APIRouter:
             raise RequestRefused(msg)
         return JSONResponse(control.replace(caller, body))
 
+    @routes.patch(
+        "/subscriptions/{id}", response_model=answers.Details, responses=errors(404, 409)
+    )
+    def change_subscription(caller: Called, id: Id, body: answers.Changes) -> JSONResponse:  # noqa: A002
+        """Set single fields of a subscription; secrets that are not given stay as they are."""
+        return JSONResponse(control.change(caller, id, body))
+
     @routes.delete("/subscriptions/{id}", response_model=answers.Summary, responses=errors(404))
     def unsubscribe(caller: Called, id: Id) -> JSONResponse:  # noqa: A002
         """Delete a subscription; requests in flight are finished."""

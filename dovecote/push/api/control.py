@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from dedup.kafka.dead_topic import GROUP as DEAD
 from dedup.rules.unread import Place
 from dedup.unread.probing import Readable, skip
-from dovecote.push.api.answers import Skipped
+from dovecote.push.api.answers import Changes, Skipped
 from dovecote.push.api.caller import Caller, Owners
 from dovecote.push.api.dead import Chosen, DeadLetters, Wanted
 from dovecote.push.api.positions import Positions
@@ -25,12 +25,14 @@ from dovecote.push.errors import (
 from dovecote.push.rules.access.scope import covers
 from dovecote.push.rules.sending.original import OriginalSubscription, written
 from dovecote.push.rules.sending.ports import DeliveryReport
+from dovecote.push.rules.subscription.changing import NotChangeable
 from dovecote.push.rules.subscription.sections import At, Offsets, Position
 from dovecote.push.rules.subscription.subscription import Subscription
 from dovecote.push.store.audit import Audit
 from dovecote.push.store.notes import AttemptCounts, Notes
 from dovecote.push.store.store import Store, Stored, no_such
 
+_MOST_DETAIL = 1_000
 _EMPTY_SECONDS = 30.0
 _REPLAY = "set to another position"
 
@@ -99,6 +101,19 @@ class Control:
         self._permit(caller, wanted)
         self._kafka(caller, wanted)
         return self._whole(self._store.replace(wanted), None, [])
+
+    def change(self, caller: Caller, id_: str, wanted: Changes) -> dict[str, Any]:
+        """Set single fields of a subscription; its group and its secrets stay where they are."""
+        caller.detail = f"set {', '.join(sorted(wanted.set))}"[:_MOST_DETAIL]
+        found = self._seen(caller, id_)
+        try:
+            after = self._store.after(found, wanted.set)
+        except NotChangeable as error:
+            raise RequestRefused(str(error)) from error
+        self._permit(caller, after)
+        self._kafka(caller, after)
+        version = found.version if wanted.version is None else wanted.version
+        return self._whole(self._store.replace(after, version), None, [])
 
     def delete(self, caller: Caller, id_: str) -> dict[str, Any]:
         self._seen(caller, id_)
@@ -269,6 +284,7 @@ class Control:
         return {
             **self._report(found),
             "created_at": found.created_at.isoformat(),
+            "version": found.version,
             "counts": asdict(counts or AttemptCounts()),
             "delivery": together(reports),
         }

@@ -29,6 +29,7 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     ("GET", "/broker/subscription"): "read",
     ("POST", "/subscriptions"): "write",
     ("PUT", "/subscriptions/{id}"): "write",
+    ("PATCH", "/subscriptions/{id}"): "write",
     ("DELETE", "/subscriptions/{id}"): "write",
     ("POST", "/broker/subscription"): "write",
     ("POST", "/broker/unsubscribe"): "write",
