@@ -80,6 +80,8 @@ class Details(Summary):
 
     created_at: AwareDatetime
     health: Health
+    version: int
+    """Rises with every change of a field."""
     counts: Counts
     delivery: Delivery
 
@@ -99,6 +101,15 @@ class Attempt(BaseModel):
     status: int | None
     outcome: Outcome
     detail: str
+
+
+class Changes(Model):
+    """Fields of a subscription that are to be set."""
+
+    set: Annotated[dict[str, Any], Field(min_length=1, max_length=100)]
+    """Values by the paths of fields, such as `limits.rate`; null: back to the default."""
+    version: int | None = None
+    """The version that is meant: if the subscription has another one, nothing is changed."""
 
 
 class Skipped(Model):
@@ -129,7 +140,7 @@ class SteppedOver(BaseModel):
     why: str
 
 
-class Letter(BaseModel):
+class DeadLetter(BaseModel):
     """A record that was given up."""
 
     id: str
@@ -140,9 +151,13 @@ class Letter(BaseModel):
     attempts: int
     died_at: AwareDatetime
     size: int
+    place: str
+    """Topic, partition and offset of the letter itself."""
+    type: str | None
+    """The event's type; null: it cannot be read."""
 
 
-class Resolved(Letter):
+class Resolved(DeadLetter):
     """A dead letter that was delivered again or dropped."""
 
     left: str | None
@@ -153,10 +168,22 @@ class Letters(BaseModel):
     """Dead letters, and how many there are in all."""
 
     total: int
-    letters: list[Letter]
+    letters: list[DeadLetter]
 
 
-class WholeLetter(Letter):
+class Sought(BaseModel):
+    """The newest dead letters that are meant, and how much was looked at."""
+
+    letters: list[DeadLetter]
+    looked: int
+    """Records of the dead-letter topic."""
+    whole: bool
+    """Whether all was looked at that may be meant, or enough was found."""
+    oldest: AwareDatetime | None
+    """The time of the oldest record that was looked at."""
+
+
+class WholeLetter(DeadLetter):
     """A record that was given up, with its contents."""
 
     headers: list[tuple[str, str | None]]

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from dedup.kafka.dead_topic import GROUP as DEAD
 from dedup.rules.unread import Place
 from dedup.unread.probing import Readable, skip
-from dovecote.push.api.answers import Skipped
+from dovecote.push.api.answers import Changes, Skipped
 from dovecote.push.api.caller import Caller, Owners
-from dovecote.push.api.dead import Chosen, DeadLetters
+from dovecote.push.api.dead import Chosen, DeadLetters, Wanted
 from dovecote.push.api.positions import Positions
 from dovecote.push.errors import (
     Conflict,
@@ -28,12 +28,14 @@ from dovecote.push.rules.access.scope import covers
 from dovecote.push.rules.condition import SubscriptionSeen, subscription
 from dovecote.push.rules.sending.original import OriginalSubscription, written
 from dovecote.push.rules.sending.ports import DeliveryReport
+from dovecote.push.rules.subscription.changing import NotChangeable
 from dovecote.push.rules.subscription.sections import At, Offsets, Position
 from dovecote.push.rules.subscription.subscription import Subscription
 from dovecote.push.store.audit import Audit
 from dovecote.push.store.notes import AttemptCounts, Notes
 from dovecote.push.store.store import Store, Stored, no_such
 
+_MOST_DETAIL = 1_000
 _EMPTY_SECONDS = 30.0
 _REPLAY = "set to another position"
 
@@ -103,6 +105,19 @@ class Control:
         self._kafka(caller, wanted)
         return self._whole(self._store.replace(wanted), None, [])
 
+    def change(self, caller: Caller, id_: str, wanted: Changes) -> dict[str, Any]:
+        """Set single fields of a subscription; its group and its secrets stay where they are."""
+        caller.detail = f"set {', '.join(sorted(wanted.set))}"[:_MOST_DETAIL]
+        found = self._seen(caller, id_)
+        try:
+            after = self._store.after(found, wanted.set)
+        except NotChangeable as error:
+            raise RequestRefused(str(error)) from error
+        self._permit(caller, after)
+        self._kafka(caller, after)
+        version = found.version if wanted.version is None else wanted.version
+        return self._whole(self._store.replace(after, version), None, [])
+
     def delete(self, caller: Caller, id_: str) -> dict[str, Any]:
         self._seen(caller, id_)
         return self._report(self._store.delete(id_))
@@ -161,6 +176,11 @@ class Control:
         """Return dead letters of a subscription."""
         return self._letters(caller, id_).standing(most)
 
+    def newest_dead(self, caller: Caller, id_: str, wanted: Wanted) -> dict[str, Any]:
+        """Return the newest dead letters of a subscription that are meant."""
+        caller.detail = wanted.model_dump_json(exclude_defaults=True)
+        return self._letters(caller, id_).newest(wanted)
+
     def dead_letter(self, caller: Caller, id_: str, event: str) -> dict[str, Any]:
         """Return one dead letter whole."""
         return self._letters(caller, id_).show(event)
@@ -168,12 +188,16 @@ class Control:
     def requeue(self, caller: Caller, id_: str, chosen: Chosen) -> list[dict[str, Any]]:
         """Deliver dead letters again."""
         caller.detail = chosen.model_dump_json(exclude_defaults=True)
-        return self._letters(caller, id_).resolve(chosen, "requeued")
+        return self._letters(caller, id_).resolve(
+            chosen, "requeued", by=f"token {caller.scope.name}"
+        )
 
     def drop(self, caller: Caller, id_: str, chosen: Chosen) -> list[dict[str, Any]]:
         """Drop dead letters from the list."""
         caller.detail = chosen.model_dump_json(exclude_defaults=True)
-        return self._letters(caller, id_).resolve(chosen, "dropped")
+        return self._letters(caller, id_).resolve(
+            chosen, "dropped", by=f"token {caller.scope.name}"
+        )
 
     def all_originally(self, caller: Caller) -> list[dict[str, Any]]:
         """Return all valid subscriptions in the field names of Queue over HTTP."""
@@ -264,6 +288,7 @@ class Control:
             **self._report(found),
             "created_at": found.created_at.isoformat(),
             "health": health(found, reports),
+            "version": found.version,
             "counts": asdict(counts or AttemptCounts()),
             "delivery": together(reports),
         }
