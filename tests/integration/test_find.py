@@ -65,7 +65,10 @@ def _consumed(parts: System) -> None:
     assert "dovecote consume dead requeue" in (dead.waits_for or "")
     requeued = parts.becomes("requeued", "consumer/shipping", "handled")
     whats = [each.what for each in requeued.events[0].steps]
-    assert whats[-4:] == ["given up", "requeued", "put aside", "handled"], requeued.as_json()
+    # One transaction writes the copy and the fate of the letter.
+    assert (whats[-4], {*whats[-3:-1]}, whats[-1]) == (
+        "given up", {"requeued", "put aside"}, "handled",
+    )  # fmt: skip
     assert "requeued from the dead letters of consumer/shipping" in requeued.where
     skipped = parts.becomes("skipped", "consumer/audit", "skipped")
     assert "ann decided it" in skipped.where
