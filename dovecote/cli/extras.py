@@ -17,6 +17,7 @@ EXTRAS: Mapping[str, str | None] = {
     "schema": "relay",
     "topic": "consume",
     "dead": "consume",
+    "find": "consume",
     "stack": "stack",
     "demo": "demo",
 }

@@ -19,6 +19,7 @@ class _Commands(Lazy):
         "schema": "schema:schema",
         "topic": "topic:topic",
         "dead": "dead:dead",
+        "find": "find:find",
         "stack": "stack:stack",
         "demo": "demo:demo",
     }
