@@ -117,6 +117,7 @@ class Metrics:
         self._beyond_inbox = self._gauge(
             "beyond_inbox", "1 while the lag is longer than the inbox remembers, else 0."
         )
+        self._beyond_inbox.labels(group).set(0)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(
