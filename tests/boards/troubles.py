@@ -141,7 +141,7 @@ HEALTHY: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What goes wrong, as series that are not those of a healthy system."""
+    """A thing that goes wrong, as series that are not those of a healthy system."""
 
     what: str
     series: Mapping[str, str]
@@ -439,7 +439,7 @@ TROUBLES = (
         },
     ),
 )
-"""What lasts."""
+"""Troubles that last."""
 
 
 def _up(part: str, number: int) -> str:
@@ -523,4 +523,4 @@ BLIPS = (
         {f"dovecote_kafka_token_failures_total{{{TOKEN}}}": f"0x{BEGINS - 1} 1x{LASTS}"},
     ),
 )
-"""What passes by itself, or is meant: no alert fires, at any time."""
+"""Events that pass by themselves, or are meant: no alert fires, at any time."""
