@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 RESULTS = ("handled", "skipped", "retry", "dead_letter", "parked")
-"""What may become of a record."""
+"""The results that a record may have."""
 
 
 class Metrics:

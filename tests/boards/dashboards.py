@@ -51,12 +51,10 @@ def asked(query: str, window: str = "1m") -> str:
     return re.sub(r'=~"\$\w+"', '=~".*"', query.replace("$__rate_interval", window))
 
 
-
 def files() -> dict[str, str]:
     """Return the text of each dashboard by the name of its file."""
     return {
-        f"{board['uid']}.json": json.dumps(dashboard(board), indent=1) + "\n"
-        for board in boards()
+        f"{board['uid']}.json": json.dumps(dashboard(board), indent=1) + "\n" for board in boards()
     }
 
 

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterator
 
+from tests.boards.blips import BLIPS
 from tests.boards.dashboards import panels
 from tests.boards.rules import alerts
-from tests.boards.troubles import BLIPS, TROUBLES
+from tests.boards.troubles import TROUBLES
 from tests.support.documents import ROOT
 
 PAGE = ROOT / "docs/observability.md"
@@ -17,7 +18,10 @@ def page(text: str) -> str:
         begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         made = "\n".join([begin, "", *lines, "", end])
         text, found = re.subn(
-            re.escape(begin) + ".*?" + re.escape(end), lambda _, made=made: made, text, flags=re.S
+            re.escape(begin) + ".*?" + re.escape(end),
+            lambda _, made=made: made,
+            text,
+            flags=re.DOTALL,
         )
         if found != 1:
             msg = f"{PAGE}: it has {found} places for the table of {name}"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.boards.troubles import BEGINS, HEALTHY, LASTS, Trouble
+from tests.boards.series import BEGINS, HEALTHY, LASTS, Trouble
 from tests.support.waiting import patient
 
 
@@ -38,9 +38,7 @@ _LASTING = (BEGINS + LASTS - 10,)
 _EVERY_MINUTE = range(1, BEGINS + LASTS - 10)
 
 
-def file_of(
-    rules: Sequence[Path], lasting: Iterable[Trouble], passing: Iterable[Trouble]
-) -> str:
+def file_of(rules: Sequence[Path], lasting: Iterable[Trouble], passing: Iterable[Trouble]) -> str:
     """Return a file for `promtool test rules`: of each trouble, which alerts fire."""
     tests = [
         *(_test(each, _LASTING) for each in lasting),
@@ -58,9 +56,7 @@ def file_of(
 
 
 def _test(trouble: Trouble, minutes: Iterable[int]) -> dict[str, Any]:
-    fires = [
-        {"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(trouble.fires)
-    ]
+    fires = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(trouble.fires)]
     return {
         "name": trouble.what,
         "interval": "1m",

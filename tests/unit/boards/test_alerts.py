@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.boards.promtool import promtool, file_of
+from tests.boards.blips import BLIPS
+from tests.boards.promtool import file_of, promtool
 from tests.boards.rules import FILES, Alert, alerts, left_sides, seconds, shortened, shorter
-from tests.boards.troubles import BLIPS, HEALTHY, TROUBLES, Trouble
+from tests.boards.series import HEALTHY, Trouble
+from tests.boards.troubles import TROUBLES
 from tests.support.documents import ROOT, anchors
 
 ALERTS = alerts()
