@@ -17,14 +17,11 @@ def page(text: str) -> str:
     for name, lines in (("alerts", _alerts()), ("troubles", _troubles()), ("panels", _panels())):
         begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         made = "\n".join([begin, "", *lines, "", end])
-        text, found = re.subn(
-            re.escape(begin) + ".*?" + re.escape(end),
-            lambda _, made=made: made,
-            text,
-            flags=re.DOTALL,
-        )
-        if found != 1:
-            msg = f"{PAGE}: it has {found} places for the table of {name}"
+        before, opened, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        text = f"{before}{made}{after}"
+        if not opened or not closed:
+            msg = f"{PAGE}: it has no place {begin} … {end}"
             raise ValueError(msg)
     return text
 

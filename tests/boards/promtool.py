@@ -47,7 +47,7 @@ def file_of(rules: Sequence[Path], lasting: Iterable[Trouble], passing: Iterable
     return yaml.safe_dump(
         {
             "rule_files": [str(file) for file in rules],
-            "evaluation_interval": "30s",
+            "evaluation_interval": "1m",
             "tests": tests,
         },
         sort_keys=False,
