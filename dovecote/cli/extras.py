@@ -16,6 +16,7 @@ EXTRAS: Mapping[str, str | None] = {
     "replay": "consume",
     "schema": "relay",
     "topic": "consume",
+    "audit": "consume",
     "stack": "stack",
     "demo": "demo",
 }
