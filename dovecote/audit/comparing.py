@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from dovecote.audit.away import Away, away
 from dovecote.audit.kafka import Topics
 from dovecote.audit.parts import Plan
-from dovecote.audit.postgres import Away, Reader, Window
+from dovecote.audit.postgres import Reader, Window
 from dovecote.audit.rules.matching import Bounds, Matcher
 from dovecote.audit.rules.verdict import Gap
 from dovecote.audit.store import Store
@@ -32,7 +33,7 @@ def wall() -> int:
 class Outlook:
     """How far one outbox was read."""
 
-    window: Window = Window(None)
+    window: Window = field(default_factory=lambda: Window(None))
     identity: str = ""
     covered: int = -1
     """All rows that were committed at this running time are read."""
@@ -199,7 +200,7 @@ class Comparison:
         raws = self.topics.read(_CHUNK, 0.1 if wait else 0.0)
         now = self.now()
         if self.topics.trouble and not raws:
-            raise Away(f"Kafka: {self.topics.trouble}")
+            raise away("Kafka", self.topics.trouble)
         if self._awaiting:
             self._found_after_gaps(raws)
         alone = self.matcher.take_records(raws, now)

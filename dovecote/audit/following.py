@@ -9,10 +9,10 @@ import psycopg
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
+from dovecote.audit.away import away
 from dovecote.audit.comparing import wall
 from dovecote.audit.kafka import Topics
 from dovecote.audit.parts import Follower
-from dovecote.audit.postgres import Away
 from dovecote.audit.rules import handled as rules
 from dovecote.audit.rules.finding import Finding, shown_key
 from dovecote.audit.rules.handled import Passed
@@ -241,6 +241,5 @@ class Following:
                 with suppress(psycopg.Error):
                     self._conn.close()
             self._conn = None
-            said = str(error).strip().splitlines()
-            raise Away(f"{self.follower.part}: the inbox: {said[0] if said else error}") from error
+            raise away(f"{self.follower.part}: the inbox", error) from error
         return found

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from dovecote.audit.postgres import Away
+from dovecote.audit.away import away
 from dovecote.audit.rules.matching import Raw
 from dovecote.observe.topics import Topic, TopicAdmin
 from outbox.errors import DovecoteError
@@ -82,7 +82,7 @@ class Topics:
         try:
             return lasting(Consumer, properties, _log)
         except KafkaException as error:
-            raise Away(f"Kafka: {error.args[0].str()}") from error
+            raise away("Kafka", error.args[0].str()) from error
 
     def read(self, most: int, seconds: float) -> list[Raw]:
         """
@@ -152,7 +152,7 @@ class Topics:
             there = set(admin.names(internal=True))
             return {each.name: each for each in admin.describe([n for n in names if n in there])}
         except (DovecoteError, KafkaException) as error:
-            raise Away(f"Kafka: {error}") from error
+            raise away("Kafka", error) from error
 
     def offsets_at(self, topic: str, partitions: Sequence[int], at: int) -> dict[int, int]:
         """Return the first offset of each partition that is not older than a time; -1: none."""
@@ -163,7 +163,7 @@ class Topics:
                 [TopicPartition(topic, each, max(0, at)) for each in partitions], timeout=_SECONDS
             )
         except KafkaException as error:
-            raise Away(f"Kafka: {error.args[0].str()}") from error
+            raise away("Kafka", error.args[0].str()) from error
         return {each.partition: each.offset for each in found}
 
     def committed(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
@@ -175,5 +175,5 @@ class Topics:
                 [TopicPartition(topic, each) for each in partitions], timeout=_SECONDS
             )
         except KafkaException as error:
-            raise Away(f"Kafka: {error.args[0].str()}") from error
+            raise away("Kafka", error.args[0].str()) from error
         return {each.partition: each.offset for each in found if each.offset >= 0}

@@ -8,6 +8,7 @@ import psycopg
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
+from dovecote.audit.away import away
 from dovecote.audit.parts import Outbox
 from dovecote.audit.rules.ids import DIGEST_SQL
 from dovecote.audit.rules.matching import Read
@@ -20,10 +21,6 @@ _COLUMNS = sql.SQL(
     "position, (extract(epoch FROM appended_at) * 1000)::bigint, topic, source, uuid_send(id), "
     + DIGEST_SQL  # type: ignore[arg-type]  # a constant
 )
-
-
-class Away(DovecoteError):
-    """A server does not answer, or refuses; the auditor asks again later."""
 
 
 class Window(NamedTuple):
@@ -125,7 +122,7 @@ class Reader:
             return self._next(self._reading, window, most, since_ms)
         except (psycopg.Error, DovecoteError) as error:
             self.close()
-            raise Away(f"{self.outbox.part}: {_told(error)}") from error
+            raise away(self.outbox.part, error) from error
 
     def _next(
         self, conn: Connection[TupleRow], window: Window, most: int, since_ms: int | None
@@ -209,7 +206,7 @@ class Reader:
             return self._asking.execute(query, values).fetchall()  # type: ignore[arg-type]  # composed here
         except (psycopg.Error, DovecoteError) as error:
             self.close()
-            raise Away(f"{self.outbox.part}: {_told(error)}") from error
+            raise away(self.outbox.part, error) from error
 
     def evidence(self, positions: Sequence[int]) -> dict[int, Evidence]:
         """
@@ -274,8 +271,3 @@ def _xmax(snapshot: str) -> sql.Literal:
 
 def _running(snapshot: str) -> list[str]:
     return [each for each in snapshot.split(":")[2].split(",") if each]
-
-
-def _told(error: BaseException) -> str:
-    said = str(error).strip().splitlines()
-    return said[0] if said else type(error).__name__

@@ -6,8 +6,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from dovecote.audit.away import away
 from dovecote.audit.parts import Pusher
-from dovecote.audit.postgres import Away
 from dovecote.audit.store import Store
 from outbox.errors import DovecoteError
 from outbox.postgres.session import connect
@@ -45,8 +45,7 @@ class Pushing:
                 new: Any = conn.execute(attempts, [self._last, _MOST]).fetchall()
                 all_: Any = conn.execute(totals).fetchall()
         except (psycopg.Error, DovecoteError) as error:
-            said = str(error).strip().splitlines()
-            raise Away(f"{self.pusher.part}: {said[0] if said else error}") from error
+            raise away(self.pusher.part, error) from error
         for subscription, delivered, failed, dead in all_:
             its = self.counts.setdefault(subscription, {"repeated": 0})
             its.update(delivered=delivered, failed=failed, dead=dead)

@@ -74,8 +74,7 @@ class Store:
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute(f"PRAGMA cache_size = -{_CACHE_KILOBYTES}")
             self._db.execute("PRAGMA journal_size_limit = 64000000")
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.executescript("COMMIT;" + _SCHEMA)
+            self._db.executescript(_SCHEMA)
         except sqlite3.Error as error:
             msg = (
                 f"the state file {path} cannot be used: {error}; end the other auditor that has "
