@@ -126,8 +126,8 @@ class Auditor:
                 still = time.monotonic()
             if time.monotonic() - still > _STILL_SECONDS:
                 self.comparison.troubles["reading"] = (
-                    f"nothing came for {_STILL_SECONDS:.0f} s before everything was read: a server "
-                    "is away, or a transaction is open"
+                    f"nothing came for {_STILL_SECONDS:.0f} s before everything was read: "
+                    "a server is away, or a transaction is open"
                 )
                 return
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dovecote.audit.away import Away, away
-from dovecote.audit.kafka import Topics
+from dovecote.audit.kafka import KAFKA, Topics
 from dovecote.audit.parts import Plan
 from dovecote.audit.postgres import Reader, Window
 from dovecote.audit.rules.matching import Bounds, Matcher
@@ -200,7 +200,7 @@ class Comparison:
         raws = self.topics.read(_CHUNK, 0.1 if wait else 0.0)
         now = self.now()
         if self.topics.trouble and not raws:
-            raise away("Kafka", self.topics.trouble)
+            raise away(KAFKA, self.topics.trouble)
         if self._awaiting:
             self._found_after_gaps(raws)
         alone = self.matcher.take_records(raws, now)
@@ -229,7 +229,7 @@ class Comparison:
         self.topics.numbers = {name: n for n, name in enumerate(self.topics.names)}
 
     def _look(self) -> None:
-        """Look at the topics: new ones, new partitions, those that were made anew, offsets gone."""
+        """Look for topics and partitions that are new, topics made anew, and offsets gone."""
         self._name_topics()
         found = self.topics.describe(self.topics.names)
         changed, resets = bool(self.topics.resets), self.topics.resets

@@ -241,5 +241,6 @@ class Following:
                 with suppress(psycopg.Error):
                     self._conn.close()
             self._conn = None
-            raise away(f"{self.follower.part}: the inbox", error) from error
+            part = f"{self.follower.part}: the inbox"
+            raise away(part, error) from error
         return found

@@ -68,13 +68,13 @@ class Judge:
     def _finding(
         self,
         kind: Kind,
-        number: int,
-        row: Row,
+        of_what: tuple[int, Row, bytes | None],
         places: Iterable[str],
         reason: str,
-        key: bytes | None,
+        *,
         count: int = 1,
     ) -> Finding:
+        number, row, key = of_what
         matcher = self._of.matcher
         of = matcher.kinds[row.kind]
         outbox = self._of.plan.outboxes[of.outbox]
@@ -107,7 +107,7 @@ class Judge:
                 if kind == "altered"
                 else "the partition is not that of the key"
             )
-            self.add(self._finding(kind, each.id, each.row, [place], reason, each.record.key))
+            self.add(self._finding(kind, (each.id, each.row, each.record.key), [place], reason))
 
     def _disordered(self, each: Suspicion, place: str) -> None:
         """Judge two events of a key that lie in another order than their rows."""
@@ -127,7 +127,7 @@ class Judge:
         )
         self.add(
             self._finding(
-                "disordered", each.id, each.row, [place, before], reason, each.record.key
+                "disordered", (each.id, each.row, each.record.key), [place, before], reason
             )
         )
 
@@ -326,9 +326,9 @@ class Judge:
             if short:
                 if of.now() - since > _STUCK:
                     of.troubles[name] = (
-                        f"topic {matcher.topics[topic].name!r} cannot be read to its end in partition "
-                        f"{short[0]} ({places.get(short[0], 0)} of {ends[short[0]]}): a transaction is "
-                        "open, or the broker is slow"
+                        f"topic {matcher.topics[topic].name!r} cannot be read to its end in "
+                        f"partition {short[0]} ({places.get(short[0], 0)} of {ends[short[0]]}): a "
+                        "transaction is open, or the broker is slow"
                     )
                 continue
             of.troubles.pop(name, None)
@@ -379,7 +379,7 @@ class Judge:
             known.counts.unjudged += 1
         else:
             reason = "the relay has passed its row, and the topic has no record of it"
-            self.add(self._finding("lost", number, row, [known.name], reason, key))
+            self.add(self._finding("lost", (number, row, key), [known.name], reason))
 
     def _late(self) -> None:
         matcher = self._of.matcher
@@ -388,7 +388,7 @@ class Judge:
             reason = f"{count} records came late, the latest {late / 1000:.1f} s after its commit"
             self.add(
                 self._finding(
-                    "late", number, row, [self._place(record)], reason, record.key, count
+                    "late", (number, row, record.key), [self._place(record)], reason, count=count
                 )
             )
         matcher.late.clear()

@@ -14,6 +14,9 @@ from outbox.tokens.source import lasting
 
 _log = logging.getLogger("dovecote.audit.kafka")
 _log.addHandler(logging.NullHandler())
+KAFKA = "Kafka"
+"""What its troubles are called by."""
+
 _SECONDS = 15.0
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001  # librdkafka's name
 _RESET = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001  # as above
@@ -82,7 +85,7 @@ class Topics:
         try:
             return lasting(Consumer, properties, _log)
         except KafkaException as error:
-            raise away("Kafka", error.args[0].str()) from error
+            raise away(KAFKA, error.args[0].str()) from error
 
     def read(self, most: int, seconds: float) -> list[Raw]:
         """
@@ -152,7 +155,7 @@ class Topics:
             there = set(admin.names(internal=True))
             return {each.name: each for each in admin.describe([n for n in names if n in there])}
         except (DovecoteError, KafkaException) as error:
-            raise away("Kafka", error) from error
+            raise away(KAFKA, error) from error
 
     def offsets_at(self, topic: str, partitions: Sequence[int], at: int) -> dict[int, int]:
         """Return the first offset of each partition that is not older than a time; -1: none."""
@@ -163,7 +166,7 @@ class Topics:
                 [TopicPartition(topic, each, max(0, at)) for each in partitions], timeout=_SECONDS
             )
         except KafkaException as error:
-            raise away("Kafka", error.args[0].str()) from error
+            raise away(KAFKA, error.args[0].str()) from error
         return {each.partition: each.offset for each in found}
 
     def committed(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
@@ -175,5 +178,5 @@ class Topics:
                 [TopicPartition(topic, each) for each in partitions], timeout=_SECONDS
             )
         except KafkaException as error:
-            raise away("Kafka", error.args[0].str()) from error
+            raise away(KAFKA, error.args[0].str()) from error
         return {each.partition: each.offset for each in found if each.offset >= 0}

@@ -104,7 +104,8 @@ class Reader:
             return False
         found = self._ask(
             sql.SQL(
-                "SELECT pg_snapshot_xmax(pg_current_snapshot()) < pg_snapshot_xmax({}::pg_snapshot)"
+                "SELECT pg_snapshot_xmax(pg_current_snapshot())"
+                " < pg_snapshot_xmax({}::pg_snapshot)"
             ).format(sql.Literal(at))
         )
         return bool(found[0][0])

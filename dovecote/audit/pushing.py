@@ -1,4 +1,4 @@
-"""Count what push says of its deliveries: attempts for each subscription, and repeats among them."""
+"""Count the deliveries of push, for each subscription, and repeats among the last ones."""
 
 from contextlib import closing
 from typing import Any

@@ -162,8 +162,8 @@ def _outbox(name: str, source: OutboxSource) -> "Outbox":
     if not source.retention:
         msg = (
             f"sources.outbox.{name}: its relays keep no published rows, with which records could "
-            'be compared: set `retention = "1h"` in relay.toml, and name that file as `config`, or '
-            "give `retention` here"
+            'be compared: set `retention = "1h"` in relay.toml and name that file as `config`, '
+            "or give `retention` here"
         )
         raise BadSettings(msg)
     return Outbox(

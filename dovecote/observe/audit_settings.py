@@ -14,10 +14,10 @@ class AuditTable(Settings):
     """The table `[audit]`."""
 
     state: Path | None = None
-    """The file of its state, of one auditor alone. Absent: `--once` keeps none; without `--once` it is required."""
+    """The file of its state, of one auditor alone. Required, unless `--once` is given."""
 
     statements: Path | None = None
-    """A file to which it adds a statement a day, one JSON object a line. Absent: they are printed."""
+    """A file that gets a statement a day, one JSON object a line. Absent: they are printed."""
 
     topics: tuple[str, ...] = ()
     """Topics to read from the start, besides those that rows name."""

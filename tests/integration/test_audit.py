@@ -1,12 +1,15 @@
 """`dovecote audit` finds planted faults, and nothing where there is none."""
 
+import uuid
 from pathlib import Path
 
 import psycopg
 import pytest
+from confluent_kafka import Producer
 
+from dovecote.audit.rules.ids import partition_of
 from outbox import Event, schema, write
-from tests.support.audited import Shop, kinds
+from tests.support.audited import Shop, confirm, kinds
 from tests.support.fix_stack import MakeTopic, Servers
 
 
@@ -30,15 +33,16 @@ def test_planted_faults_are_found_each_by_its_name(shop: Shop) -> None:
     lost, twice, first, second = events[40], events[60], events[80], events[87]
     altered, misplaced = events[100], events[120]
     phantom = Event(topic=shop.topic, type="Audited", source="/shop", key="key-1", value={"n": -1})
-    order = [each for each in events if each not in {lost, altered, misplaced}]
-    at, other = order.index(first), order.index(second)
+    order = [each for each in events if each.id != lost.id]
+    ids = [each.id for each in order]
+    at, other = ids.index(first.id), ids.index(second.id)
     order[at], order[other] = second, first
-    shop.publish(order[:55])
+    bad, aside = ids.index(altered.id), ids.index(misplaced.id)
+    shop.publish(order[:bad])
     shop.publish([altered], value=b'{"n":0}')
-    from dovecote.audit.rules.ids import partition_of
-
+    shop.publish(order[bad + 1 : aside])
     shop.publish([misplaced], partition=(partition_of(b"key-1", 3) + 1) % 3)
-    shop.publish(order[55:])
+    shop.publish(order[aside + 1 :])
     shop.publish([twice])
     shop.publish([phantom])
     rest = shop.write(20)
@@ -58,15 +62,9 @@ def test_planted_faults_are_found_each_by_its_name(shop: Shop) -> None:
         ]
     )
     by_kind = {each["kind"]: each for each in told["findings"]}
-    assert by_kind["lost"]["key"] == lost.key.decode()  # type: ignore[union-attr]
+    assert by_kind["lost"]["key"] == lost.key
     assert len(by_kind["doubled"]["places"]) == 2
     assert all(each["do"] for each in told["findings"])
-
-
-def confirm(shop: Shop, name: str = "shop") -> None:
-    """Say that a relay has published all that is committed."""
-    with psycopg.connect(shop.dsn) as conn:
-        conn.execute("SELECT outbox.confirm(%s, pg_current_snapshot(), NULL, 0)", [name])
 
 
 def test_an_event_that_no_relay_has_passed_is_waiting_and_not_lost(shop: Shop) -> None:
@@ -79,8 +77,6 @@ def test_an_event_that_no_relay_has_passed_is_waiting_and_not_lost(shop: Shop) -
 
 
 def test_aborted_and_foreign_records_and_copies_are_no_findings(shop: Shop) -> None:
-    from confluent_kafka import Producer
-
     events = shop.write(60)
     shop.publish(events)
     shop.publish(events[:5], headers=[("dovecote_attempt", b"2"), ("dovecote_round", b"1")])
@@ -103,8 +99,6 @@ def test_aborted_and_foreign_records_and_copies_are_no_findings(shop: Shop) -> N
 def test_ids_of_any_version_and_one_id_in_two_topics_are_compared(
     shop: Shop, topic: MakeTopic
 ) -> None:
-    import uuid
-
     other = topic(1)
     with psycopg.connect(shop.dsn) as conn:
         made = [

@@ -174,3 +174,9 @@ class Running:
 def kinds(told: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return kind and id of the findings of a statement."""
     return sorted((each["kind"], each["id"]) for each in told["findings"])
+
+
+def confirm(shop: Shop, name: str = "shop") -> None:
+    """Say that a relay has published all that is committed."""
+    with psycopg.connect(shop.dsn) as conn:
+        conn.execute("SELECT outbox.confirm(%s, pg_current_snapshot(), NULL, 0)", [name])

@@ -40,8 +40,8 @@ ADVICE: dict[Kind, str] = {
     ),
     "unhandled": (
         "the consumer's group went past the record, and neither its inbox nor its retry topics or "
-        "dead letters have it: handle the event again, and look for a reset of the group's offsets "
-        "or a deleted row"
+        "dead letters have it: handle the event again, and look for a reset of the group's "
+        "offsets or a deleted row"
     ),
 }
 

@@ -297,9 +297,10 @@ class Matcher:
             if worst is None or late > worst[0]:
                 self.late[of.topic] = (late, number, row, record)
         if record.key is not None and self.bounds.order:
-            self._in_order(number, row, record, record.key, of)
+            self._in_order(number, row, record, record.key)
 
-    def _in_order(self, number: int, row: Row, record: Seen, key: bytes, of: Of) -> None:
+    def _in_order(self, number: int, row: Row, record: Seen, key: bytes) -> None:
+        of = self.kinds[row.kind]
         short = key if len(key) <= _LONGEST_KEY else blake2b(key, digest_size=32).digest()
         topic = self.topics[of.topic]
         name = (of.topic << 16 | (topic.incarnation & 0xFF) << 8 | of.outbox, short)
@@ -307,7 +308,7 @@ class Matcher:
             return
         last = self._young.get(name) or self._old.get(name)
         if last is None or last[0] != record.partition:
-            self._in_its_place(number, row, record, key, topic)
+            self._in_its_place(number, row, record, key)
         elif (record.offset - last[1]) * (row.position - last[2]) < 0:
             more = f"{last[1]} {last[2]} {last[3]}"
             self.suspicions.append(Suspicion("disordered", number, row, record, more))
@@ -324,7 +325,8 @@ class Matcher:
             row.seen,
         )
 
-    def _in_its_place(self, number: int, row: Row, record: Seen, key: bytes, topic: Topic) -> None:
+    def _in_its_place(self, number: int, row: Row, record: Seen, key: bytes) -> None:
+        topic = self.topics[record.topic]
         since = topic.known_since if self.placed_from is None else self.placed_from
         if topic.partitions < 2 or record.at < since:  # noqa: PLR2004  # one place for all
             return

@@ -68,18 +68,15 @@ class Alone(NamedTuple):
 
 def of_record(record: Alone) -> Surplus:
     """Return what a record without a row of its own is."""
-    if record.first is not None:
-        if record.first == record.own:
-            return "again"
-        if record.first[0] != record.own[0]:
-            return "new_topic"
-        return "repeat" if record.at_least_once else "doubled"
-    if record.has_row:
+    if record.first == record.own:
+        return "again"
+    if record.first is not None and record.first[0] != record.own[0]:
+        return "new_topic"
+    if record.first is not None or record.has_row:
         return "repeat" if record.at_least_once else "doubled"
     for begin, end, written in record.blind:
         is_in = begin - SKEW <= record.at <= end + SKEW
-        if record.made is not None and record.made <= written + SKEW and record.at <= end + SKEW:
-            return "unjudged"
-        if record.made is None and is_in:
+        is_old = record.made is not None and record.made <= written + SKEW
+        if (is_old and record.at <= end + SKEW) or (record.made is None and is_in):
             return "unjudged"
     return "phantom"
