@@ -16,8 +16,10 @@ from dovecote.audit.store import Store
 from dovecote.observe.topics import Topic as Described
 
 _log = logging.getLogger("dovecote.audit")
-_CHUNK = 20_000
-_MOST_OPEN, _MOST_ALONE = 3_000_000, 200_000
+_ROWS, _RECORDS = 10_000, 5_000
+_MOST_OPEN, _MOST_ALONE = 3_000_000, 100_000
+_MOST_AHEAD = 20_000
+"""While records come, rows that are further ahead of them wait: they would fill the memory."""
 _LOOK_EVERY = 10_000
 _PARKED_EVERY = 250
 _GROWN = 300_000
@@ -75,7 +77,7 @@ class Comparison:
         self.troubles: dict[str, str] = {}
         self._looked = self._parked_looked = -_LOOK_EVERY
         self._parked_at: list[str | None] = store.fact("parked_at", [None] * len(plan.outboxes))
-        self._skip: dict[str, int] = {}
+        self._records_come = False
         self.unlocked = 0
         """Pairs of a key whose writers took no lock, so that no order is promised."""
         self.events = 0
@@ -122,7 +124,8 @@ class Comparison:
         """Read the next rows and records; return whether there were any."""
         moved = False
         for index in range(len(self.readers)):
-            if len(self.matcher.rows) + self.store.cold < _MOST_OPEN:
+            most = _MOST_AHEAD if self._records_come else _MOST_OPEN
+            if len(self.matcher.rows) + self.store.cold < most:
                 part = self.plan.outboxes[index].part
                 done = self.guarded(part, lambda index=index: self._rows(index))
                 self.outlooks[index].checked &= done is not None
@@ -134,7 +137,10 @@ class Comparison:
         if self.now() - self._parked_looked > _PARKED_EVERY:
             self._look_at_parked()
         if len(self.matcher.records) < _MOST_ALONE and self.topics.positions:
-            moved |= bool(self.guarded("Kafka reading", lambda: self._records(wait=not moved)))
+            self._records_come = bool(
+                self.guarded("Kafka reading", lambda: self._records(wait=not moved))
+            )
+            moved |= self._records_come
         elif not moved:
             time.sleep(0.05)
         return moved
@@ -148,7 +154,7 @@ class Comparison:
         fresh = outlook.window.until is None
         if fresh:
             outlook.asked, outlook.asked_wall = now, at
-        chunk = reader.read(outlook.window, _CHUNK, self.plan.since)
+        chunk = reader.read(outlook.window, _ROWS, self.plan.since)
         self.events += self.matcher.take_rows(index, chunk.rows, now)
         first = outlook.window.since is None
         outlook.window, outlook.complete = chunk.window, chunk.complete
@@ -197,7 +203,7 @@ class Comparison:
             outlook.covered_wall = at
 
     def _records(self, *, wait: bool) -> bool:
-        raws = self.topics.read(_CHUNK, 0.1 if wait else 0.0)
+        raws = self.topics.read(_RECORDS, 0.1 if wait else 0.0)
         now = self.now()
         if self.topics.trouble and not raws:
             raise away(KAFKA, self.topics.trouble)

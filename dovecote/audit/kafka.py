@@ -23,9 +23,9 @@ _RESET = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001  # as above
 _GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
 _BOUNDS = {
     "queued.max.messages.kbytes": "16384",
-    "queued.min.messages": "20000",
-    "fetch.max.bytes": "8388608",
-    "max.partition.fetch.bytes": "2097152",
+    "queued.min.messages": "10000",
+    "fetch.max.bytes": "2097152",
+    "max.partition.fetch.bytes": "262144",
 }
 
 

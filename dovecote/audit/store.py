@@ -19,7 +19,7 @@ T = TypeVar("T")
 _FORMAT = 1
 _CACHE_KILOBYTES = 32_000
 _CHUNK = 500
-_HOT = 150_000
+_HOT = 120_000
 """The most open rows in memory; the older ones are on disk alone."""
 _MOST_FINDINGS = 10_000
 _FUTURE = 3_600_000

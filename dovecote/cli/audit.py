@@ -22,6 +22,7 @@ from dovecote.cli.options import (
 from dovecote.observe.audit_settings import AuditSettings
 from dovecote.observe.sources import ConsumerSource, OutboxSource, read
 from dovecote.process.logs import LogFormat, LogLevel, configure
+from dovecote.process.memory import relax
 from dovecote.process.signals import on_end
 from outbox.errors import BadSettings
 
@@ -80,6 +81,7 @@ def audit(
         typer.echo(f"settings are valid: {', '.join(each.part for each in plan.outboxes)}")
         return
     log = configure(log_format, log_level)
+    relax()
     with closing(Store(plan.state)) as store, closing(Auditor(plan, store)) as auditor:
         if once:
             outcome = auditor.once()

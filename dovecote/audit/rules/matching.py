@@ -10,7 +10,7 @@ from dovecote.audit.rules.ids import digest, number_of, partition_of, salt
 
 _LONGEST_KEY = 40
 _MOST_SOURCES = 50_000
-_COPIES = ("dovecote_attempt", "dovecote_round", "dovecote_origin", "dovecote_group")
+_COPIES = frozenset({"dovecote_attempt", "dovecote_round", "dovecote_origin", "dovecote_group"})
 """A record with one of these is a copy: requeued, or on its way through retries."""
 
 
@@ -215,7 +215,7 @@ class Matcher:
             if number is None:
                 counts.foreign += 1
                 continue
-            if any(name in named for name in _COPIES):
+            if not _COPIES.isdisjoint(named):
                 counts.copies += 1
                 continue
             source = (named.get("ce_source") or b"").decode(errors="surrogateescape")
