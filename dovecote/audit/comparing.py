@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovecote.audit.away import Away, away
 from dovecote.audit.kafka import KAFKA, Topics
@@ -13,7 +13,9 @@ from dovecote.audit.postgres import Reader, Window
 from dovecote.audit.rules.matching import Bounds, Matcher
 from dovecote.audit.rules.verdict import Gap
 from dovecote.audit.store import Store
-from dovecote.observe.topics import Topic as Described
+
+if TYPE_CHECKING:
+    from dovecote.observe.topics import Topic as Described
 
 _log = logging.getLogger("dovecote.audit")
 _ROWS, _RECORDS = 10_000, 5_000
@@ -256,7 +258,7 @@ class Comparison:
             self.topics.assign()
         self._looked = self.now()
 
-    def _placed(self, number: int, described: Described) -> bool:
+    def _placed(self, number: int, described: "Described") -> bool:
         """Begin with what is new of a topic; return whether anything is."""
         topic, places = self.matcher.topics[number], self.topics.positions.get(number)
         count = len(described.partitions)
@@ -283,7 +285,7 @@ class Comparison:
                     self._awaiting[number, each.number] = (0, first)
         return True
 
-    def _first(self, number: int, described: Described) -> dict[int, int]:
+    def _first(self, number: int, described: "Described") -> dict[int, int]:
         """Return where to begin in a topic of which nothing was read."""
         since = self.plan.since
         if any(each.window.since is not None for each in self.outlooks):
@@ -298,7 +300,7 @@ class Comparison:
         numbers = [each.number for each in described.partitions]
         return self.topics.offsets_at(described.name, numbers, since)
 
-    def _step_over(self, number: int, described: Described, partition: int) -> None:
+    def _step_over(self, number: int, described: "Described", partition: int) -> None:
         """Go on after offsets that are gone."""
         at = self.topics.positions[number][partition]
         each = next((p for p in described.partitions if p.number == partition), None)
