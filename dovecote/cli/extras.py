@@ -18,6 +18,7 @@ EXTRAS: Mapping[str, str | None] = {
     "topic": "consume",
     "dead": "consume",
     "find": "consume",
+    "audit": "consume",
     "stack": "stack",
     "demo": "demo",
 }

@@ -20,6 +20,7 @@ class _Commands(Lazy):
         "topic": "topic:topic",
         "dead": "dead:dead",
         "find": "find:find",
+        "audit": "audit:audit",
         "stack": "stack:stack",
         "demo": "demo:demo",
     }

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from dovecote.process.references import POINTERS, is_pointer
-from dovecote.process.settings import Dsn, KafkaProperties, Settings, load, pointed
+from dovecote.process.settings import Dsn, Duration, KafkaProperties, Settings, load, pointed
 from outbox.errors import BadSettings
 
 PREFIX = "DOVECOTE_WATCH"
@@ -73,6 +74,12 @@ class OutboxSource(_Source):
     shards: int = Field(default=1, ge=1, le=64)
     """How many relays share the work."""
 
+    retention: Duration = timedelta(0)
+    """How long its relays keep published rows in the table."""
+
+    mode: str = "exactly_once"
+    """How its relays publish: `exactly_once` or `at_least_once`."""
+
 
 class InboxSource(BaseModel):
     """The inbox of a consumer."""
@@ -84,6 +91,9 @@ class InboxSource(BaseModel):
 
     schema_name: str = Field(default="inbox", alias="schema")
     """The Postgres schema of the inbox."""
+
+    retention: Duration = timedelta(days=7)
+    """How long an event is remembered."""
 
 
 class _Tier(BaseModel):
@@ -105,6 +115,9 @@ class RetriesSource(BaseModel):
     tiers: tuple[_Tier, ...] = ()
     """Its retry topics, each with `topic`."""
 
+    skip_on: tuple[str, ...] = ()
+    """Exceptions for which a record is skipped."""
+
 
 class ConsumerSource(_Source):
     """One consumer: the members of its group are its processes."""
@@ -120,6 +133,12 @@ class ConsumerSource(_Source):
 
     inbox: InboxSource | None = None
     """Its inbox, if it has one."""
+
+    policy: str = "exact"
+    """Which records of a key it handles."""
+
+    filter: str | None = None
+    """The records that it handles; the others are skipped."""
 
 
 class _Spark(BaseModel):
@@ -185,6 +204,9 @@ class WatchSettings(Settings):
 
     sources: SourcesSettings = SourcesSettings()
     """The parts that there are."""
+
+    audit: Any = None
+    """The table of `dovecote audit`, which the other commands pass over."""
 
 
 W = TypeVar("W", bound=WatchSettings)
