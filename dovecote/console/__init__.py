@@ -1,0 +1,1 @@
+"""One page that shows every part, its troubles and its dead letters."""

@@ -1,0 +1,1 @@
+"""Ask Postgres, Kafka, the processes and push for what the console shows."""
