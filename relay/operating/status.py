@@ -93,6 +93,4 @@ def status(
     since = str(place if isinstance(place, LogPosition) else place.since)
     rows = None if isinstance(place, LogPosition) else lag.rows
     seconds = None if rows is None else round(lag.seconds, 3)
-    return Status(
-        settings.name, holder, since, rows, seconds, lag.bytes, parked, state, reason
-    )
+    return Status(settings.name, holder, since, rows, seconds, lag.bytes, parked, state, reason)

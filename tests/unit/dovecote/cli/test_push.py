@@ -134,9 +134,7 @@ def test_a_file_of_toml_is_told_what_is_wrong_with_its_toml(tmp_path: Path) -> N
 
 
 def test_the_list_says_what_holds_a_subscription_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(
-        id_: str, state: str, reason: str = "", since: str | None = None
-    ) -> dict[str, Any]:
+    def told(id_: str, state: str, reason: str = "", since: str | None = None) -> dict[str, Any]:
         return {
             "id": id_,
             "source": "/shop",
