@@ -56,7 +56,11 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str, Any]]]
         def do_POST(self) -> None:
             length = int(self.headers.get("Content-Length", "0"))
             asked.append((self.command, self.path, json.loads(self.rfile.read(length) or "null")))
-            answer: Any = {"id": "slack", "status": {"state": "active"}}
+            answer: Any = {
+                "id": "slack",
+                "status": {"state": "active"},
+                "health": {"state": "starting"},
+            }
             if self.path.endswith("/replay"):
                 answer = {"offsets": {"flights": {"0": 120}}}
             elif self.path.endswith("/skip"):

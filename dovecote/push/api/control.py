@@ -69,9 +69,7 @@ class Control:
         ]
 
     def get(self, caller: Caller, id_: str) -> dict[str, Any]:
-        found = self._seen(caller, id_)
-        counts, reports = self._notes.counts(), self._notes.reports()
-        return self._whole(found, counts.get(id_), reports.get(id_, []))
+        return self._told(self._seen(caller, id_))
 
     def create(self, caller: Caller, wanted: Subscription) -> tuple[dict[str, Any], bool]:
         """Store a subscription; return it, and whether it is new."""
@@ -95,7 +93,7 @@ class Control:
             self._nameable(caller, self._store.get(wanted.id))
             raise
         self._nameable(caller, found)
-        return self._whole(found, None, []), is_new
+        return self._told(found), is_new
 
     def replace(self, caller: Caller, wanted: Subscription) -> dict[str, Any]:
         """Replace a subscription; its group stays where it is."""
@@ -103,7 +101,7 @@ class Control:
         self._seen(caller, wanted.id)
         self._permit(caller, wanted)
         self._kafka(caller, wanted)
-        return self._whole(self._store.replace(wanted), None, [])
+        return self._told(self._store.replace(wanted))
 
     def change(self, caller: Caller, id_: str, wanted: Changes) -> dict[str, Any]:
         """Set single fields of a subscription; its group and its secrets stay where they are."""
@@ -280,6 +278,10 @@ class Control:
 
     def _report(self, found: Stored) -> dict[str, Any]:
         return {**found.report(), "owner": self._owners.of(found)}
+
+    def _told(self, found: Stored) -> dict[str, Any]:
+        counts, reports = self._notes.counts(), self._notes.reports()
+        return self._whole(found, counts.get(found.id), reports.get(found.id, []))
 
     def _whole(
         self, found: Stored, counts: AttemptCounts | None, reports: list[DeliveryReport]

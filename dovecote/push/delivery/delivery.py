@@ -20,8 +20,8 @@ from dovecote.push.http.client import Client
 from dovecote.push.http.connection import Forbidden, SendFailed
 from dovecote.push.metrics import SubscriptionMetrics
 from dovecote.push.rules.condition import DeliverySeen
+from dovecote.push.rules.outcomes import Outcomes
 from dovecote.push.rules.pacing.minute import LastMinute, listed
-from dovecote.push.rules.pacing.outcomes import Outcomes
 from dovecote.push.rules.pacing.pace import Pace
 from dovecote.push.rules.sending import handshake
 from dovecote.push.rules.sending.answer import KEPT_BYTES, Answer
