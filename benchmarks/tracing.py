@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 _ROUNDS = 9
-_EVENTS = 40_000
+_EVENTS = 20_000
 _BATCH = 4_000
 _WAYS = {"off": None, "1%": 0.01, "100%": 1.0}
 

@@ -10,6 +10,9 @@ PAGE = ROOT / "docs/tracing.md"
 PACKAGES = ("dedup", "dovecote", "outbox", "relay", "spark_jobs")
 _STARTED = re.compile(r'\.start\(\s*"(\w+)",\s*"(\w+)",(?:\s*#.*\n)?\s*SpanKind\.(\w+)')
 
+_DIFFERS = re.compile(r"…|=x|'x'|\bX\b|OTEL_TRACES_EXPORTER|OTEL_EXPORTER_OTLP_PROTOCOL")
+"""The parts of a message that differ, or have a name in the code."""
+
 
 def constants() -> Iterator[str]:
     for name, value in vars(conventions).items():
@@ -28,7 +31,7 @@ def test_all_spans_are_in_the_table() -> None:
     for package in PACKAGES:
         for file in (ROOT / package).rglob("*.py"):
             made |= {(name, kind) for name, _, kind in _STARTED.findall(file.read_text())}
-    # What a producer sends is of another kind if the event has a context of its own.
+    # A producer's span is of another kind if the event has a context of its own.
     made = {(name, kind.lower()) for name, kind in made}
     rows = table(PAGE, "Spans")
     told = {(code_spans(row[0])[0].split()[0], row[2]) for row in rows}
@@ -71,6 +74,6 @@ def test_the_messages_are_those_of_the_code() -> None:
     code = re.sub(r'"\s*\n\s*f?"', "", code)
     for row in table(PAGE, "Set a process up", number=3):
         message = code_spans(row[0])[0]
-        parts = re.split(r"…|=x|'x'|\bX\b|OTEL_TRACES_EXPORTER|OTEL_EXPORTER_OTLP_PROTOCOL", message)
+        parts = _DIFFERS.split(message)
         for part in (each.strip(" :,") for each in parts):
             assert part.replace("http/protobuf or grpc", "").strip() in code, part
