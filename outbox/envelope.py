@@ -406,7 +406,7 @@ def _text(name: str, value: bytes | None) -> str | None:
         return None if value is None else value.decode()
     except UnicodeDecodeError as error:
         if name == TRACEPARENT:
-            # What is no trace context is as good as none, and no reason to refuse an event.
+            # It is no trace context, which is no reason to refuse an event.
             return None
         msg = f"header {name} is not UTF-8 text"
         raise InvalidEvent(msg) from error

@@ -39,7 +39,6 @@ VIA: Final = "dovecote.via"
 SUBSCRIPTION: Final = "dovecote.subscription"
 QUERY: Final = "dovecote.query"
 BATCH: Final = "dovecote.batch"
-ROWS: Final = "dovecote.rows"
 
 OPT_IN: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
 DISABLED: Final = "OTEL_SDK_DISABLED"

@@ -100,7 +100,7 @@ class Within:
     """
     A block inside a span, which is the current one there, and ends with the block.
 
-    What is raised in it is recorded. The block may await: it has to end in its own task.
+    It records an exception that is raised in it. It may await, and has to end in its own task.
     """
 
     __slots__ = ("_context", "_token", "span")
@@ -140,9 +140,9 @@ def went_wrong(span: Span, kind: str, description: str) -> None:
 
 def where_from(headers: Pairs) -> SpanContext | None:
     """
-    Return the span in a record's headers, as the process's propagators read it, or else W3C's.
+    Return the span in a record's headers, as the process's propagators or W3C read it.
 
-    Whatever the headers hold, this raises nothing.
+    It raises nothing, because headers may hold anything.
     """
     propagator = propagate.get_global_textmap()
     if not _is_w3c(propagator):

@@ -183,7 +183,7 @@ def test_a_request_that_is_sent_again_has_a_span_for_each_attempt(
     assert traces(requests) == {int("a" * 32, 16)}
     for request, span in zip(endpoint.requests, requests, strict=True):
         assert request.headers["traceparent"] == carrying(span)
-        # What the event itself comes from, as the extension of CloudEvents says.
+        # The event's own origin, as the extension of CloudEvents says.
         assert request.headers["ce-traceparent"] == origin
         assert "secret" not in str(said(span))
         assert said(span)["url.full"] == endpoint.url

@@ -1,4 +1,4 @@
-"""What becomes of a record in a consumer is in the trace of its event."""
+"""A trace of an event says what became of its record in a consumer."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
