@@ -40,7 +40,7 @@ Matches: TypeAlias = Callable[[Role, Any], bool]
 
 @dataclass(slots=True)
 class Searched:
-    """What was found, and what was read for it."""
+    """The records that were found, and the stretches that were read for them."""
 
     records: list[Record] = field(default_factory=list)
     """Without their values."""
