@@ -24,6 +24,8 @@ from dedup.settings import consumer as consumer_settings
 from dedup.settings import dead as dead_settings
 from dedup.settings.consumer import ConsumeSettings
 from dedup.settings.dead import DeadSettings
+from dovecote.observe import sources
+from dovecote.observe.sources import WatchSettings
 from dovecote.push import settings as push_settings
 from dovecote.push.settings import PushSettings
 from relay import settings as relay_settings
@@ -49,6 +51,7 @@ The guides explain them by task; this page is for looking them up.
 * [The consumer](#the-consumer), [dead letters](#dead-letters)
 * [Push](#push)
 * [Spark: deduplication](#spark-deduplication), [all stateful jobs](#spark-all-stateful-jobs)
+* [The watch file](#the-watch-file)
 * [Spark: aggregation flows](#spark-aggregation-flows),
   [aggregation steps](#spark-aggregation-steps)
 
@@ -135,6 +138,12 @@ def _sections() -> Iterator[Section]:
         f"`dovecote push serve`; variables begin with `{push_settings.PREFIX}_`. "
         "The guide is [Pushing](push.md), which also has the fields of a subscription.",
         PushSettings,
+    )
+    yield Section(
+        "The watch file",
+        f"`dovecote find` and others read it; variables begin with `{sources.PREFIX}_`. "
+        "The guide is [The watch file](watch.md).",
+        WatchSettings,
     )
     yield Section(
         "Spark: deduplication",

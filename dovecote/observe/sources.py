@@ -102,6 +102,7 @@ class _Tier(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     topic: str
+    """Its name."""
 
 
 class RetriesSource(BaseModel):
@@ -147,7 +148,10 @@ class _Spark(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     query: str = ""
+    """The name of its query."""
+
     checkpoint: str = ""
+    """Its checkpoint."""
 
 
 class _Read(BaseModel):
@@ -156,6 +160,7 @@ class _Read(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     topics: tuple[str, ...] = ()
+    """The topics that it reads."""
 
 
 class SparkSource(_Source):
@@ -191,9 +196,16 @@ class SourcesSettings(Settings):
     """Each part by a name of your own; all of them are optional."""
 
     outbox: dict[str, OutboxSource] = Field(default_factory=dict)
+    """Outboxes, by names of your own."""
+
     consumer: dict[str, ConsumerSource] = Field(default_factory=dict)
+    """Consumers, by names of your own."""
+
     spark: dict[str, SparkSource] = Field(default_factory=dict)
+    """Spark jobs, by names of your own."""
+
     push: dict[str, PushSource] = Field(default_factory=dict)
+    """Installations of push, by names of your own."""
 
 
 class WatchSettings(Settings):
