@@ -89,7 +89,7 @@ def has_data(prometheus: Observing, expressions: dict[str, str]) -> Callable[[],
 def require_data(prometheus: Observing, expressions: dict[str, str]) -> None:
     look = has_data(prometheus, expressions)
     try:
-        until(look, within=40, what="data of every expression")
+        until(look, within=6, what="data of every expression")
     except AssertionError:
         pytest.fail(f"without data: {look.missing}")  # type: ignore[attr-defined]  # see above
 
