@@ -81,6 +81,8 @@ class Metrics:
             "refused_total",
             "Times that the inbox refused what another member has claimed the partition of.",
         )
+        for counter in (self._held, self._known, self._doubts, self._refused):
+            counter.labels(group)
         self._pauses = self._counter(
             "pauses_total",
             "Times that no more records were taken, by cause: memory, skew.",

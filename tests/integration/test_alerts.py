@@ -20,12 +20,10 @@ from dovecote.process.http.state import serve
 from outbox import Event
 from outbox.tokens.source import source_of
 from proof.identities.provider import Provider
-from tests.boards.dashboards import asked, panels
-from tests.boards.rules import alerts, left_sides, shorter
 from tests.support.consuming import Handle, consuming, event, open_transaction, produce
 from tests.support.delivering import Endpoint, Reply, Request, pushing, subscribed
 from tests.support.fix_stack import MakeTopic, Servers, new_database
-from tests.support.observing import FACTOR, Observing, observing
+from tests.support.observing import Observing, observing, of_parts, require_data
 from tests.support.relaying import RelayProcess, Relays, commit, installed, relays
 from tests.support.relaying import event as written
 from tests.support.waiting import until
@@ -70,46 +68,6 @@ def send_old(bootstrap: str, topic: str, number: int) -> None:
     for each in range(number):
         producer.produce(topic, b"{}", f"k{each}".encode(), timestamp=at)
     producer.flush(60)
-
-
-def has_data(prometheus: Observing, expressions: dict[str, str]) -> Callable[[], bool]:
-    missing = dict(expressions)
-
-    def look() -> bool:
-        for name, expr in list(missing.items()):
-            if prometheus.query(expr):
-                del missing[name]
-        return not missing
-
-    look.__name__ = "has_data"
-    look.missing = missing  # type: ignore[attr-defined]  # for the message
-    return look
-
-
-def require_data(prometheus: Observing, expressions: dict[str, str]) -> None:
-    look = has_data(prometheus, expressions)
-    try:
-        until(look, within=40, what="data of every expression")
-    except AssertionError:
-        pytest.fail(f"without data: {look.missing}")  # type: ignore[attr-defined]  # see above
-
-
-def of_parts(*parts: str) -> dict[str, str]:
-    """Return all expressions of panels and rules about these parts, by what they belong to."""
-    found = {
-        f"{each.board}: {each.title}, {legend or 'the only one'}": asked(query, "10s")
-        for each in panels()
-        for legend, query in each.queries.items()
-    }
-    for alert in alerts():
-        for number, left in enumerate(left_sides(shorter(alert.expr, FACTOR))):
-            found[f"{alert.name}, {number + 1}"] = left
-    others = {"relay", "consumer", "push", "spark", "kafka_token"} - set(parts)
-    return {
-        name: expr
-        for name, expr in found.items()
-        if not any(f"dovecote_{other}" in expr for other in others)
-    }
 
 
 def never(_: Event) -> Result | None:

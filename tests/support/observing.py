@@ -12,8 +12,9 @@ from urllib.request import urlopen
 import yaml
 
 from dovecote.devstack.places import free_port
+from tests.boards.dashboards import asked, panels
 from tests.boards.promtool import program
-from tests.boards.rules import FILES, shortened
+from tests.boards.rules import FILES, alerts, left_sides, shortened, shorter
 from tests.support.waiting import patient, until
 
 FACTOR = 30.0
@@ -97,3 +98,38 @@ def observing(folder: Path) -> Iterator[Observing]:
     finally:
         process.terminate()
         process.wait(patient(20))
+
+
+def of_parts(*parts: str) -> dict[str, str]:
+    """Return all expressions of panels and rules about these parts, by what they belong to."""
+    found = {
+        f"{each.board}: {each.title}, {legend or 'the only one'}": asked(query, "10s")
+        for each in panels()
+        for legend, query in each.queries.items()
+    }
+    for alert in alerts():
+        for number, left in enumerate(left_sides(shorter(alert.expr, FACTOR))):
+            found[f"{alert.name}, {number + 1}"] = left
+    others = {"relay", "consumer", "push", "spark", "kafka_token"} - set(parts)
+    return {
+        name: expr
+        for name, expr in found.items()
+        if not any(f"dovecote_{other}" in expr for other in others)
+    }
+
+
+def require_data(prometheus: Observing, expressions: Mapping[str, str]) -> None:
+    """Wait until each expression has had data; fail, naming those that never had any."""
+    missing = dict(expressions)
+
+    def has_data() -> bool:
+        for name, expr in list(missing.items()):
+            if prometheus.query(expr):
+                del missing[name]
+        return not missing
+
+    try:
+        until(has_data, within=10, what="data of every expression")
+    except AssertionError as error:
+        msg = f"without data: {missing}"
+        raise AssertionError(msg) from error

@@ -44,6 +44,12 @@ def test_a_consumer_counts_what_becomes_of_records_from_zero(
     assert zeros(metrics, f"dovecote_consumer_{name}", label) == expected
 
 
+@pytest.mark.parametrize("name", ["holds", "records_remembered", "doubts", "refused"])
+def test_a_consumer_counts_what_is_rare_from_zero(name: str) -> None:
+    metrics = ConsumerMetrics("shipping").registry.collect()
+    assert zeros(metrics, f"dovecote_consumer_{name}_total", "group") == {"shipping"}
+
+
 def test_a_consumer_counts_expired_offsets_of_its_topics_from_zero() -> None:
     metrics = ConsumerMetrics("shipping")
     metrics.has(PLACES)
