@@ -26,6 +26,8 @@ from dedup.settings.consumer import ConsumeSettings
 from dedup.settings.dead import DeadSettings
 from dovecote.observe import sources
 from dovecote.observe.sources import WatchSettings
+from dovecote.observe import sources as watch_settings
+from dovecote.observe.audit_settings import AuditSettings
 from dovecote.push import settings as push_settings
 from dovecote.push.settings import PushSettings
 from relay import settings as relay_settings
@@ -44,12 +46,13 @@ _HEAD = """\
 
 <!-- `python -m tests.settings_page` makes this from docstrings: change them there. -->
 
-This page lists every setting of the relay, the consumer, push and the Spark jobs.
+This page lists every setting of the relay, the consumer, push, the auditor and the Spark jobs.
 The guides explain them by task; this page is for looking them up.
 
 * [The relay](#the-relay)
 * [The consumer](#the-consumer), [dead letters](#dead-letters)
 * [Push](#push)
+* [The auditor](#the-auditor)
 * [Spark: deduplication](#spark-deduplication), [all stateful jobs](#spark-all-stateful-jobs)
 * [The watch file](#the-watch-file)
 * [Spark: aggregation flows](#spark-aggregation-flows),
@@ -144,6 +147,10 @@ def _sections() -> Iterator[Section]:
         f"`dovecote find` and others read it; variables begin with `{sources.PREFIX}_`. "
         "The guide is [The watch file](watch.md).",
         WatchSettings,
+        "The auditor",
+        f"`dovecote audit`; variables begin with `{watch_settings.PREFIX}_`. "
+        "The guide is [The auditor](audit.md).",
+        AuditSettings,
     )
     yield Section(
         "Spark: deduplication",

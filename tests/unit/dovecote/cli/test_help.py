@@ -21,6 +21,7 @@ MEANINGS = {
     ("push", "subscribe", "--topic"): "a topic to read",
     ("topic", "tail", "--id"): "the id of an event",
     ("topic", "tail", "--from"): "where to begin",
+    ("audit", "--since"): "when events were written",
     ("init", "outbox", "--since"): "a version",
     ("find", "--since"): "the time of events",
     ("find", "--until"): "the time of events",
@@ -31,6 +32,7 @@ MEANINGS = {
 LOGGING = (
     ("consume", "run"),
     ("push", "serve"),
+    ("audit",),
     *(("relay", name) for name in ("run", "reshard", "reconcile")),
     *(
         ("spark", name)
