@@ -212,7 +212,9 @@ class DemoPicture:
             _node("topic/dovecote.progress.outbox", "topic", role="progress", group="outbox/shop"),
             _node("consumer/shipping", "consumer", wave=1),
             _node("consumer/billing", "consumer", wave=2),
-            _node("topic/shipping.retry", "topic", "idle", role="retry", group="consumer/shipping"),
+            _node(
+                "topic/shipping.retry", "topic", "idle", role="retry", group="consumer/shipping"
+            ),
             _node("topic/shipping.dead", "topic", "idle", role="dead", group="consumer/shipping"),
             _node("topic/refunds", "topic", wave=3),
             _node("spark/sessions", "spark", wave=4),
@@ -266,7 +268,9 @@ class DemoLetters:
         done, failed = [], []
         for each in named:
             there = [
-                one for one in self._letters if (one["part"], one["place"]) == (each.part, each.place)
+                one
+                for one in self._letters
+                if (one["part"], one["place"]) == (each.part, each.place)
             ]
             if there:
                 self._letters.remove(there[0])

@@ -14,7 +14,7 @@ from tests.support import console_flows as flows
 
 PAGE = Path(dovecote.__file__).parent / "console" / "page"
 
-POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 _KINDS = {
     ".html": "text/html",

@@ -77,7 +77,11 @@ def well() -> Json:
     """Return the demo's flow while all is well."""
     nodes = [
         node(
-            "outbox/shop", "outbox", rate=412.0, lag=_lag(18, 0.2), facts=[["schema", "outbox"], ["shards", "2"]]
+            "outbox/shop",
+            "outbox",
+            rate=412.0,
+            lag=_lag(18, 0.2),
+            facts=[["schema", "outbox"], ["shards", "2"]],
         ),
         node("relay/shop/0", "relay", rate=208.0, group="outbox/shop", facts=[["shard", "0"]]),
         node("relay/shop/1", "relay", rate=204.0, group="outbox/shop", facts=[["shard", "1"]]),
@@ -167,12 +171,12 @@ def large(subscriptions: int = 2000, topics: int = 500) -> Json:
         id_ = f"push/main/customer-{number:05d}"
         state = "failing" if number % 97 == 5 else "working"
         lag = _lag(number, number / 100)
-        nodes.append(
-            node(id_, "subscription", state, rate=number / 9, lag=lag, group="push/main")
-        )
+        nodes.append(node(id_, "subscription", state, rate=number / 9, lag=lag, group="push/main"))
         edges.append(edge(f"topic/events.{number % topics:04d}", id_, number / 9))
     failing = [each["id"] for each in nodes if each["state"] == "failing"]
-    troubles = [trouble(id_, "failing", "endpoint answers 503", "Ask its owner.") for id_ in failing]
+    troubles = [
+        trouble(id_, "failing", "endpoint answers 503", "Ask its owner.") for id_ in failing
+    ]
     return flow(nodes, edges, troubles)
 
 
@@ -208,7 +212,10 @@ def part(id_: str, now: Json) -> Json:
             {
                 "title": "Partitions",
                 "columns": ["partition", "member", "offset", "end", "lag"],
-                "rows": [[each, f"shipping-{each % 2}", 190412 + each * 7, 190419 + each * 8, each + 7] for each in range(6)],
+                "rows": [
+                    [each, f"shipping-{each % 2}", 190412 + each * 7, 190419 + each * 8, each + 7]
+                    for each in range(6)
+                ],
             }
         ],
         "doctor": [

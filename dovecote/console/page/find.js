@@ -11,6 +11,7 @@ export function open(root, { filters }) {
     return [element, make("label", {}, make("span", { text: label }), element)];
   };
   const [id, idLabel] = input("id", "Event's id", filters.id);
+  id.className = "id";
   const [key, keyLabel] = input("key", "or its key", filters.key);
   const [topic, topicLabel] = input("topic", "Topic", filters.topic, "all");
   const [since, sinceLabel] = input("since", "Since", filters.since, "1h or 2026-11-27");

@@ -1,5 +1,5 @@
 // What needs somebody, worst first; and what is said aloud of it.
-import { ago, clock, make, many, plain, put, set } from "./make.js";
+import { ago, clock, make, many, plain, prose, put, set } from "./make.js";
 import { linkTo, safe } from "./routes.js";
 import { chip, recolour } from "./states.js";
 
@@ -23,7 +23,7 @@ function entry(trouble) {
       const time = ago(now.since, at);
       put(since, time ? `for ${time}` : "");
       set(since, "title", `since ${clock(now.since)}`);
-      put(todo, now.todo ?? "");
+      prose(todo, now.todo ?? "");
     },
   };
 }
