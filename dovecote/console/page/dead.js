@@ -52,7 +52,7 @@ export function open(root, { filters }, app) {
   const more = make("button", { type: "button", text: "Older ones", hidden: true, onclick: () => look(next) });
   const chosen = new Set();
   const detail = make("section", { class: "card", tabindex: "-1", hidden: true, "aria-label": "The chosen letter" });
-  let letters = [], next = null, closed = false, opener = null;
+  let letters = [], next = null, closed = false, opener = null, writing = null;
   const listed = table("Dead letters and parked events", [
     { title: "Choose", unseen: true }, { title: "Given up" }, { title: "Event", heads: true, long: true },
     { title: "From", wide: true, long: true }, { title: "Reason", long: true }, { title: "Attempts", number: true, wide: true },
@@ -116,6 +116,7 @@ export function open(root, { filters }, app) {
   }
 
   function show() {
+    writing = app.may("write");
     actions.hidden = !app.may("write") || !letters.length;
     put(readOnly, app.may("write") ? "" : "This page only shows: to requeue and drop needs write = true and a token with the right write.");
     listed.update(letters);
@@ -179,5 +180,5 @@ export function open(root, { filters }, app) {
       done.length > 20 ? make("p", { class: "quiet", text: `and ${plain(done.length - 20)} more; the log has all` }) : "");
   }
   look();
-  return { title: "Dead letters", heading, update() { actions.hidden = !app.may("write") || !letters.length; }, close() { closed = true; } };
+  return { title: "Dead letters", heading, update() { if (app.may("write") !== writing) show(); }, close() { closed = true; } };
 }
