@@ -1,4 +1,4 @@
-"""Answers of a console's server, as its contract has them: the demo's flow, a large one, a hostile one."""
+"""Answers of a console's server: the demo's flow, a large one, a hostile one."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -246,24 +246,23 @@ def history(minutes: int) -> Json:
 
 def letters(number: int = 12, reason: str = "KeyError: 'address'") -> list[Json]:
     """Return dead letters, and one parked event, newest first."""
-    found: list[Json] = []
-    for each in range(number):
-        found.append(
-            {
-                "part": "consumer/shipping",
-                "place": f"orders.dead/0/{900 - each}",
-                "topic": "orders",
-                "key": f"order-{4711 + each}",
-                "id": f"0190b3f2-6c1e-7a55-8d0e-{each:012x}",
-                "type": "OrderPlaced",
-                "at": at(60 * each + 30),
-                "reason": reason,
-                "attempts": 5,
-                "value": '{"order": 4711, "total": "99.50", "lines": [{"sku": "A-1", "count": 2}]}',
-                "headers": [["ce_source", "/shop"], ["ce_type", "OrderPlaced"]],
-                "actions": ["requeue", "drop"],
-            }
-        )
+    found: list[Json] = [
+        {
+            "part": "consumer/shipping",
+            "place": f"orders.dead/0/{900 - each}",
+            "topic": "orders",
+            "key": f"order-{4711 + each}",
+            "id": f"0190b3f2-6c1e-7a55-8d0e-{each:012x}",
+            "type": "OrderPlaced",
+            "at": at(60 * each + 30),
+            "reason": reason,
+            "attempts": 5,
+            "value": '{"order": 4711, "total": "99.50", "lines": [{"sku": "A-1"}]}',
+            "headers": [["ce_source", "/shop"], ["ce_type", "OrderPlaced"]],
+            "actions": ["requeue", "drop"],
+        }
+        for each in range(number)
+    ]
     parked = {
         "part": "outbox/shop",
         "place": "parked/17",
