@@ -31,7 +31,8 @@ def test_a_look_changes_what_changed_and_builds_nothing_anew(fake: Fake, window:
     sees(window, "2,502 parts")
     window.run(
         "window.changed = 0; window.added = 0; new MutationObserver(all => {"
-        " for (const each of all) { window.changed++; for (const node of each.addedNodes) if (node.nodeType === 1)"
+        " for (const each of all) {"
+        " window.changed++; for (const node of each.addedNodes) if (node.nodeType === 1)"
         " window.added++; } }).observe(document.getElementById('view'), {subtree: true,"
         " childList: true, characterData: true, attributes: true})"
     )

@@ -114,7 +114,7 @@ def test_a_payload_is_shown_with_headers_and_a_way_to_the_life_of_the_event(
     assert "ce_source" in window.text(".card")
     window.click(".card a")
     sees(window, "became a dead letter")
-    assert "It waits for:" in window.text(".where-now")
+    assert "It waits for an operator" in window.text(".where-now")
     assert "+0.4 s" in window.text(".timeline")
     assert "its checkpoint cannot be read" in window.text("main")
 

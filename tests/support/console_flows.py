@@ -288,7 +288,7 @@ def life(id_: str) -> Json:
     return {
         "query": {"id": id_},
         "where": "It is a dead letter of consumer/shipping, in orders.dead/0/900.",
-        "waits_for": "an operator, who requeues or drops it.",
+        "waits_for": "It waits for an operator, who requeues or drops it.",
         "steps": [
             {"at": at(ago), "part": part_, "what": what, "detail": detail}
             for ago, (part_, what, detail) in zip(seconds, steps, strict=True)

@@ -9,6 +9,8 @@ const FIELDS = [["part", "Part"], ["topic", "Topic"], ["key", "Key"], ["id", "Ev
 const TIMES = [["since", "Since"], ["until", "Until"]];
 const LIMIT = 100;
 
+const TIME = /\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)/g;
+
 const keyOf = (letter) => `${letter.part}\n${letter.place}`;
 
 // What is sent is ISO 8601 in UTC; what is typed is local time.
@@ -136,7 +138,7 @@ export function open(root, { filters }, app) {
       next = told.next;
       more.hidden = !next;
       failures.replaceChildren(...(told.failures ?? []).map(({ part, error }) => note(`${part} could not be asked: ${error}`, "bad")));
-      put(said, `${many(letters.length, "letter")}${next ? ", and there are older ones" : ""}. Looked at ${told.looked ?? "all that is kept"}.`);
+      put(said, `${many(letters.length, "letter")}${next ? ", and there are older ones" : ""}. Looked at ${(told.looked ?? "all that is kept").replace(TIME, clock)}.`);
       show();
     } catch (error) {
       put(said, "");

@@ -55,7 +55,7 @@ function shown(life) {
   return [
     make("section", { class: "card where-now", "aria-labelledby": "where" },
       make("h2", { id: "where", text: "Where it is now" }), make("p", { class: "large", text: life.where }),
-      life.waits_for ? make("p", {}, make("strong", { text: "It waits for: " }), life.waits_for) : ""),
+      life.waits_for ? make("p", { class: "long", text: life.waits_for }) : ""),
     ...(life.failures ?? []).map(({ part, error }) => note(`${part} could not be asked: ${error}`, "bad")),
     make("section", { "aria-labelledby": "life" }, make("h2", { id: "life", text: "Its life" }),
       life.steps.length ? make("ol", { class: "timeline" }, steps(life.steps)) : make("p", { class: "quiet", text: "No part knows of it." })),
