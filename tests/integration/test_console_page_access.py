@@ -101,7 +101,7 @@ def test_the_keyboard_reaches_everything_and_its_place_is_seen(
     assert window.run("return document.activeElement.className") == "what"
     outline = "return getComputedStyle(document.activeElement).outlineStyle"
     assert window.run(outline) == "solid"
-    # What is drawn anew every moment keeps the keyboard where it is.
+    # The page draws anew every moment, and keeps the keyboard where it is.
     window.run("document.querySelector('[data-id=\"consumer/ledger\"]').focus()")
     asked = len(fake.asked)
     until(lambda: len(fake.asked) > asked + 3, within=10, what="three more looks")

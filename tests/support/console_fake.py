@@ -25,7 +25,7 @@ _KINDS = {
 
 
 class Fake:
-    """What the server says; a test changes it while a browser looks."""
+    """Holds what the server says. A test changes it while a browser looks."""
 
     def __init__(self) -> None:
         self.flow = flows.well()

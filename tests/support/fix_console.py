@@ -13,7 +13,7 @@ from tests.support.waiting import until
 _AXE = Path(__file__).parent / "axe" / "axe.min.js"
 
 _AXE_SHA256 = "880970c081707360e64f34cea25ff91892f5bc95675b0776925b9709dd8a68bb"
-"""Of axe-core 4.10.3 as npm has it; its licence is beside it."""
+"""npm has this file in axe-core 4.10.3; its licence is beside it."""
 
 VIEWS = {
     "flow": ("#/", "All parts"),
