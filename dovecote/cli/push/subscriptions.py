@@ -20,6 +20,7 @@ from dovecote.cli.options import (
 )
 from dovecote.cli.push.client import Api, position
 from dovecote.process import strict_json
+from dovecote.process.states import State
 from outbox.errors import BadSettings
 
 
@@ -66,7 +67,7 @@ def subscribe(
         msg = "say what: a file, or --id, --topic and --endpoint"
         raise BadSettings(msg)
     made = Api.of(api, token_file)("POST", "/subscriptions", given)
-    typer.echo(f"{made['id']}  {made['status']['state']}")
+    typer.echo(f"{made['id']}  {made['health']['state']}")
 
 
 def list_(
@@ -208,15 +209,18 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _line(each: dict[str, Any]) -> str:
-    counts, delivery = each["counts"], each["delivery"]
-    why = each["status"]["reason"] or delivery["trouble"]
+    counts, delivery, health = each["counts"], each["delivery"], each["health"]
+    why, since = health["reason"], health["since"]
+    state = State(health["state"])
+    if not state.is_green and since:
+        why = f"{why}, since {since[:19]}Z"
     lag = "?" if delivery["lag"] is None else delivery["lag"]
     endpoint = each.get("endpoint")  # one that is not valid any more may lack it
     url = printed.text(str(endpoint.get("url", "?") if isinstance(endpoint, dict) else "?"))
     return (
-        f"{each['id']}  {each['status']['state']}  lag {lag}  delivered {counts['delivered']}"
+        f"{each['id']}  {state}  lag {lag}  delivered {counts['delivered']}"
         f"  failed {counts['failed']}  dead {counts['dead']}  {url}"
-        + (f"  ({printed.text(why)})" if why else "")
+        + (f"  ({printed.text(why)})" if why and not state.is_green else "")
     )
 
 

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AwareDatetime, BaseModel, Field
 
+from dovecote.process.states import State
 from dovecote.push.rules.sending.ports import Circuit, Outcome
 from dovecote.push.rules.subscription.fields import Model, Partition, Topic
 from dovecote.push.rules.subscription.sections import Position
@@ -41,6 +42,15 @@ class Counts(BaseModel):
     dead: int
 
 
+class Health(BaseModel):
+    """How the subscription is, from what became of its last requests."""
+
+    state: State
+    reason: str
+    since: AwareDatetime | None
+    """Since when it is so; null: that is not known."""
+
+
 class Delivery(BaseModel):
     """The reports of the processes that deliver the subscription."""
 
@@ -69,6 +79,7 @@ class Details(Summary):
     """A subscription, and its results so far."""
 
     created_at: AwareDatetime
+    health: Health
     counts: Counts
     delivery: Delivery
 

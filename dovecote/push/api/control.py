@@ -1,9 +1,11 @@
 """The operations on subscriptions from which the API is built."""
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,6 +25,7 @@ from dovecote.push.errors import (
     TooMany,
 )
 from dovecote.push.rules.access.scope import covers
+from dovecote.push.rules.condition import SubscriptionSeen, subscription
 from dovecote.push.rules.sending.original import OriginalSubscription, written
 from dovecote.push.rules.sending.ports import DeliveryReport
 from dovecote.push.rules.subscription.sections import At, Offsets, Position
@@ -260,6 +263,7 @@ class Control:
         return {
             **self._report(found),
             "created_at": found.created_at.isoformat(),
+            "health": health(found, reports),
             "counts": asdict(counts or AttemptCounts()),
             "delivery": together(reports),
         }
@@ -299,6 +303,21 @@ def _originally(found: Stored) -> dict[str, Any] | None:
 def _refused(found: list[tuple[str, str]]) -> NotPermitted:
     said = "; ".join(f"{path}: {words}" if path else words for path, words in found)
     return NotPermitted(said, found)
+
+
+def health(found: Stored, reports: list[DeliveryReport]) -> dict[str, Any]:
+    """Return how a subscription is, in the words that all of Dovecote has for it."""
+    status = found.status
+    began = status.since or found.created_at
+    seen = SubscriptionSeen(
+        status=status.state,
+        reason=status.reason,
+        since=began.timestamp(),
+        reports=[each.condition() for each in reports],
+    )
+    told = subscription(seen, time.time())
+    since = None if told.since is None else datetime.fromtimestamp(told.since, UTC).isoformat()
+    return {"state": told.state.value, "reason": told.reason, "since": since}
 
 
 def together(reports: list[DeliveryReport]) -> dict[str, Any]:
