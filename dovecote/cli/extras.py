@@ -16,6 +16,7 @@ EXTRAS: Mapping[str, str | None] = {
     "replay": "consume",
     "schema": "relay",
     "topic": "consume",
+    "dead": "consume",
     "stack": "stack",
     "demo": "demo",
 }

@@ -18,6 +18,7 @@ class _Commands(Lazy):
         "replay": "replay:replay",
         "schema": "schema:schema",
         "topic": "topic:topic",
+        "dead": "dead:dead",
         "stack": "stack:stack",
         "demo": "demo:demo",
     }

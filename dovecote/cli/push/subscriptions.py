@@ -3,6 +3,7 @@
 import json
 import sys
 import tomllib
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,9 +19,9 @@ from dovecote.cli.options import (
     SubscriptionArgument,
     TokenOption,
 )
-from dovecote.cli.push.client import Api, position
 from dovecote.process import strict_json
 from dovecote.process.states import State
+from dovecote.push.client import Api
 from outbox.errors import BadSettings
 
 
@@ -146,7 +147,7 @@ def replay(
     Example: dovecote push replay slack --start 2026-02-01T09:30+01:00
     """
     moved = Api.of(api, token_file)(
-        "POST", f"/subscriptions/{id_}/replay", {"start": position(start, offset or [])}
+        "POST", f"/subscriptions/{id_}/replay", {"start": _position(start, offset or [])}
     )
     for topic, partitions in moved["offsets"].items():
         for partition, number in partitions.items():
@@ -189,6 +190,36 @@ def schema() -> None:
     from dovecote.push.rules.subscription.subscription import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=2))
+
+
+def _position(start: str | None, offsets: list[str]) -> object:
+    """
+    Return what options say of where to go on, as the API takes it.
+
+    Raises:
+        BadSettings: they say nothing, both, or nothing that can be read.
+    """
+    if (start is None) == (not offsets):
+        msg = "give --start or --offset"
+        raise BadSettings(msg)
+    if start in {"earliest", "latest"}:
+        return start
+    if start is not None:
+        try:
+            time = datetime.fromisoformat(start)
+        except ValueError:
+            msg = f"--start {start!r} is not earliest, latest or a time such as 2026-02-01T09:30"
+            raise BadSettings(msg) from None
+        return {"time": (time if time.tzinfo else time.replace(tzinfo=UTC)).isoformat()}
+    found: dict[str, dict[str, int]] = {}
+    for each in offsets:
+        topic, _, place = each.partition(":")
+        partition, _, number = place.partition(":")
+        if not (partition.isdecimal() and number.isdecimal()):
+            msg = f"--offset {each!r} is not TOPIC:PARTITION:OFFSET"
+            raise BadSettings(msg)
+        found.setdefault(topic, {})[partition] = int(number)
+    return {"offsets": found}
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dedup.rules.unread import Place
 from dedup.unread.probing import Readable, skip
 from dovecote.push.api.answers import Skipped
 from dovecote.push.api.caller import Caller, Owners
-from dovecote.push.api.dead import Chosen, DeadLetters
+from dovecote.push.api.dead import Chosen, DeadLetters, Wanted
 from dovecote.push.api.positions import Positions
 from dovecote.push.errors import (
     Conflict,
@@ -161,6 +161,11 @@ class Control:
         """Return dead letters of a subscription."""
         return self._letters(caller, id_).standing(most)
 
+    def newest_dead(self, caller: Caller, id_: str, wanted: Wanted) -> dict[str, Any]:
+        """Return the newest dead letters of a subscription that are meant."""
+        caller.detail = wanted.model_dump_json(exclude_defaults=True)
+        return self._letters(caller, id_).newest(wanted)
+
     def dead_letter(self, caller: Caller, id_: str, event: str) -> dict[str, Any]:
         """Return one dead letter whole."""
         return self._letters(caller, id_).show(event)
@@ -168,12 +173,16 @@ class Control:
     def requeue(self, caller: Caller, id_: str, chosen: Chosen) -> list[dict[str, Any]]:
         """Deliver dead letters again."""
         caller.detail = chosen.model_dump_json(exclude_defaults=True)
-        return self._letters(caller, id_).resolve(chosen, "requeued")
+        return self._letters(caller, id_).resolve(
+            chosen, "requeued", by=f"token {caller.scope.name}"
+        )
 
     def drop(self, caller: Caller, id_: str, chosen: Chosen) -> list[dict[str, Any]]:
         """Drop dead letters from the list."""
         caller.detail = chosen.model_dump_json(exclude_defaults=True)
-        return self._letters(caller, id_).resolve(chosen, "dropped")
+        return self._letters(caller, id_).resolve(
+            chosen, "dropped", by=f"token {caller.scope.name}"
+        )
 
     def all_originally(self, caller: Caller) -> list[dict[str, Any]]:
         """Return all valid subscriptions in the field names of Queue over HTTP."""
