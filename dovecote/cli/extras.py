@@ -17,6 +17,8 @@ EXTRAS: Mapping[str, str | None] = {
     "schema": "relay",
     "topic": "consume",
     "dead": "consume",
+    "find": "consume",
+    "console": "push",
     "stack": "stack",
     "demo": "demo",
 }

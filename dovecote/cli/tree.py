@@ -19,6 +19,8 @@ class _Commands(Lazy):
         "schema": "schema:schema",
         "topic": "topic:topic",
         "dead": "dead:dead",
+        "find": "find:find",
+        "console": "console:console",
         "stack": "stack:stack",
         "demo": "demo:demo",
     }

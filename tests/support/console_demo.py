@@ -42,6 +42,7 @@ from dovecote.console.shapes import (
 from dovecote.process.health import HealthReport
 from dovecote.process.http.connections import Bounds
 from dovecote.process.http.server import serve
+from dovecote.process.states import State
 
 _BEGAN = datetime.now(UTC)
 
@@ -330,7 +331,7 @@ class DemoFinds:
 
 class _Well:
     def ready(self) -> HealthReport:
-        return HealthReport(ok=True, role="console", reason="")
+        return HealthReport(ok=True, role="console", reason="", state=State.WORKING)
 
 
 @contextmanager
