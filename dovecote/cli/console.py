@@ -35,8 +35,7 @@ def console(
 
     settings = read(ConsoleSettings, config, os.environ)
     sources = settings.sources
-    named = [sources.outbox, sources.consumer, sources.spark, sources.push]
-    parts = sum(len(each) for each in named)
+    parts = len([*sources.outbox, *sources.consumer, *sources.spark, *sources.push])
     if not parts:
         msg = "there is nothing to watch: name the parts in [sources] of --config FILE"
         raise BadSettings(msg)

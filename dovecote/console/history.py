@@ -37,18 +37,16 @@ class _Ring:
                 line[each % POINTS] = _NAN
         self._now = max(now, self._now)
         for key, value in values.items():
-            line = self._lines.get(key)
-            if line is None:
-                if len(self._lines) >= MOST_SERIES:
-                    continue
-                line = self._lines[key] = array("f", [_NAN]) * POINTS
-            line[now % POINTS] = value
+            if key not in self._lines and len(self._lines) < MOST_SERIES:
+                self._lines[key] = array("f", [_NAN]) * POINTS
+            if key in self._lines:
+                self._lines[key][now % POINTS] = value
 
     def forget(self, gone: Iterable[tuple[str, str]]) -> None:
         for each in gone:
             self._lines.pop(each, None)
 
-    def keys(self) -> list[tuple[str, str]]:
+    def known(self) -> list[tuple[str, str]]:
         return list(self._lines)
 
     def points(self, key: tuple[str, str], since: float) -> list[tuple[float, float]]:
@@ -87,7 +85,7 @@ class History:
             for ring in (self._near, self._far):
                 if len(ring) >= MOST_SERIES:
                     # Parts that are gone make room for new ones.
-                    ring.forget([key for key in ring.keys() if key not in values])
+                    ring.forget([key for key in ring.known() if key not in values])
                 ring.add(at, values)
 
     def lines(self, node: str, minutes: int, now: float) -> Sequence[SeriesShape]:

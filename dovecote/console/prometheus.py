@@ -21,7 +21,7 @@ _LEAST_STEP = 5
 def queries(plan: Plan, node: str) -> Iterator[tuple[str, str, str]]:
     """Yield the name, the unit and the expression of each line that Prometheus has of a part."""
     kind, _, name = node.partition("/")
-    if kind == "outbox" or kind == "relay":
+    if kind in {"outbox", "relay"}:
         outbox = name.partition("/")[0]
         named = f'{{outbox=~"{_escaped(outbox)}([.]shard-[0-9]+)?"}}'
         yield "rate", "events/s", f"sum(rate(dovecote_relay_events_published_total{named}[1m]))"
@@ -40,7 +40,7 @@ def queries(plan: Plan, node: str) -> Iterator[tuple[str, str, str]]:
         yield "lag_events", "events", f"sum(dovecote_push_lag_rows{{{named}}})"
 
 
-def lines(url: str, plan: Plan, node: str, minutes: int, now: float) -> Sequence[SeriesShape]:
+def lines(url: str, plan: Plan, node: str, *, minutes: int, now: float) -> Sequence[SeriesShape]:
     """
     Return the lines of a part; none: Prometheus has none of its kind.
 

@@ -111,7 +111,9 @@ class Showing:
         self._drawn(node)
         now = time.time()
         if self._prometheus is not None:
-            found = prometheus.lines(self._prometheus, self._watch.plan, node, minutes, now)
+            found = prometheus.lines(
+                self._prometheus, self._watch.plan, node, minutes=minutes, now=now
+            )
             if found:
                 return found
         return self._history.lines(node, minutes, now)
@@ -121,7 +123,7 @@ class Showing:
             began, worked = time.monotonic(), time.thread_time()
             try:
                 self.look()
-            except Exception:
+            except Exception:  # noqa: BLE001  # logged, and its health shows it
                 # The page says how old its picture is, and /readyz that there is no new one.
                 _log.exception("the picture could not be made")
             cost = time.thread_time() - worked
@@ -179,7 +181,9 @@ class Showing:
             cluster = samples.clusters.get(reader.cluster, Heard()).value
             group = None if cluster is None else cluster.groups.get(reader.group)
             lags: Mapping[str, int] = {} if group is None else group.lag
-            rows = [[topic, f"{lags[topic]:,}" if topic in lags else "?"] for topic in reader.topics]
+            rows = [
+                [topic, f"{lags[topic]:,}" if topic in lags else "?"] for topic in reader.topics
+            ]
             return [TableShape(title="Topics", columns=["topic", "waiting"], rows=rows)]
         if drawn.kind == "subscription":
             return self._attempts(drawn)

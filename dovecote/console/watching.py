@@ -139,10 +139,7 @@ class Watch:
         self.asking = {url: ProcessSource(kind, url, timeout) for kind, url in self.plan.urls()}
         beat = self._beat
         self.beats = Beats(
-            {
-                name: beat(f"kafka/{name}", _topics_of(self, name), every)
-                for name in self.kafka
-            },
+            {name: beat(f"kafka/{name}", _topics_of(self, name), every) for name in self.kafka},
             {name: beat(f"outbox/{name}", desk.ask, every) for name, desk in self.desks.items()},
             {
                 name: beat(f"the lag of outbox/{name}", desk.lag, max(every, _LAG_EVERY))
@@ -165,7 +162,7 @@ class Watch:
             each.start()
 
     def stop(self) -> None:
-        """Stop asking; requests that are under way are not waited for longer than they may take."""
+        """Stop asking; requests that are under way are waited for within their limits."""
         self._end.set()
         for _, each in self.beats.all():
             each.join(5.0)

@@ -139,8 +139,8 @@ def life_of(text: str, folder: Path, query: Query) -> Life:
 def test_parts_that_are_away_are_said_beside_the_rest(
     stack: Servers, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    from tests.support.consuming import produce
     from outbox import Event
+    from tests.support.consuming import produce
 
     name = topic()
     event = Event(topic=name, key="k", type="T", value=1)
@@ -175,8 +175,8 @@ url = "http://127.0.0.1:1"
 def test_an_id_with_strange_characters_is_looked_for(
     stack: Servers, topic: MakeTopic, tmp_path: Path, id_: str
 ) -> None:
-    from tests.support.consuming import produce
     from outbox import Event
+    from tests.support.consuming import produce
 
     name = topic()
     text = f'[kafka]\n"bootstrap.servers" = "{stack.kafka.bootstrap}"\n'

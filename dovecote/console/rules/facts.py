@@ -9,14 +9,14 @@ from dovecote.console.shapes import StateName
 MINUTE = 60.0
 """For how long what was heard counts, in seconds."""
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Heard(Generic[T]):
+class Heard(Generic[T_co]):
     """What a source said last; times are seconds since 1970."""
 
-    value: T | None = None
+    value: T_co | None = None
     at: float | None = None
     """When it last answered."""
     error: str = ""
@@ -24,7 +24,7 @@ class Heard(Generic[T]):
     failing: float | None = None
     """When it first failed to answer."""
 
-    def fresh(self, now: float) -> T | None:
+    def fresh(self, now: float) -> T_co | None:
         """Return what it said, unless that is older than a minute."""
         return None if self.at is None or now - self.at > MINUTE else self.value
 

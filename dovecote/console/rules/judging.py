@@ -76,9 +76,7 @@ def unheard(source: Heard[object], name: str, what: str, now: float) -> Judged |
     return Judged("unknown" if silent else "failing", f"{what}: {source.error}", cause=name)
 
 
-def topic(
-    name: str, found: TopicFacts | None, motion: Motion, readers: Sequence[str]
-) -> Judged:
+def topic(name: str, found: TopicFacts | None, motion: Motion, readers: Sequence[str]) -> Judged:
     """Return how a topic is, on a cluster that answers."""
     if found is None:
         wanted = f", and {readers[0]} needs it" if readers else ""
@@ -123,7 +121,7 @@ def together(kind: str, each: Sequence[Judged]) -> Judged:
     return found
 
 
-def outbox(
+def outbox(  # noqa: PLR0911, PLR0917  # one line for each state
     found: OutboxFacts,
     lag: OutboxLag | None,
     motion: Motion,
@@ -142,7 +140,9 @@ def outbox(
     if relays and (bad := worst(relays)).state in {"failing", "stalled"}:
         return replace(bad, reason=f"a relay: {bad.reason}")
     if rows and motion.still is not None and motion.still > MINUTE:
-        said = f"{events(rows)} wait{_s(rows)}, and nothing was published for {_time(motion.still)}"
+        said = (
+            f"{events(rows)} wait{_s(rows)}, and nothing was published for {_time(motion.still)}"
+        )
         return Judged("stalled", said, "`dovecote relay doctor` looks for the cause")
     parked = sum(each.parked for each in found.shards)
     if parked:
@@ -167,7 +167,7 @@ def outbox(
     return Judged("working" if rows else "idle", "" if rows else "everything is published")
 
 
-def reader(
+def reader(  # noqa: PLR0911, PLR0917  # as above
     kind: str,
     group: GroupFacts | None,
     motion: Motion,
@@ -201,7 +201,9 @@ def reader(
     if motion.moved is not None and motion.moved <= MINUTE:
         return Judged("working")
     if lag:
-        return Judged("starting", f"{events(lag)} wait{_s(lag)}, and none was seen to be completed")
+        return Judged(
+            "starting", f"{events(lag)} wait{_s(lag)}, and none was seen to be completed"
+        )
     return Judged("idle", "nothing waits")
 
 
@@ -222,10 +224,12 @@ def spark(processes: Sequence[Judged], missing: Sequence[str]) -> Judged:
     return together("spark", processes)
 
 
-def subscription(found: SubscriptionFacts, motion: Motion) -> Judged:  # noqa: PLR0911  # one for each state
+def subscription(found: SubscriptionFacts, motion: Motion) -> Judged:  # noqa: C901, PLR0911  # one for each state
     """Return how a subscription is, while push answers."""
     if found.status == "paused":
-        return Judged("paused", found.reason or "an operator paused it", "resume it when it may go on")
+        return Judged(
+            "paused", found.reason or "an operator paused it", "resume it when it may go on"
+        )
     if found.status == "disabled":
         todo = "correct the endpoint or the subscription, and resume it"
         return Judged("failing", f"disabled: {found.reason}", todo)
@@ -250,7 +254,7 @@ def subscription(found: SubscriptionFacts, motion: Motion) -> Judged:  # noqa: P
         return Judged("working")
     if found.lag:
         return Judged("starting", f"{events(found.lag)} wait{_s(found.lag)}")
-    return found.state is not None and Judged(found.state) or Judged("idle", "nothing waits")
+    return Judged("idle" if found.state is None else found.state, "nothing waits")
 
 
 _ADVICE = {

@@ -21,7 +21,7 @@ class Drawn:
     kind: NodeKind
     name: str
     judged: Judged
-    motion: Motion = Motion()
+    motion: Motion = field(default_factory=Motion)
     lag: LagShape | None = None
     role: str = ""
     group: str | None = None
@@ -31,7 +31,7 @@ class Drawn:
 class Drawing:
     """The picture of one moment."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # what a picture is made of
         self, plan: Plan, samples: Samples, memory: Memory, now: float, behind: float
     ) -> None:
         self._plan, self._samples, self._memory = plan, samples, memory
@@ -135,16 +135,16 @@ class Drawing:
             return
         for shard in heard.value.shards:
             id_ = relay_id(plan.name, shard.name)
-            found = judging.unheard(heard, group, "Postgres does not answer", self._now)
-            if found is None and shard.active:
+            judged_of = judging.unheard(heard, group, "Postgres does not answer", self._now)
+            if judged_of is None and shard.active:
                 # The role is held, which does not show that anything is published.
                 said = "it holds the role, and the file does not say where it serves /readyz"
                 todo = "set `http.port` of the relay, and `metrics` of the outbox in the file"
-                found = Judged("unknown", said, todo)
-            elif found is None:
-                found = Judged("failing", "no relay holds the role", cause=group)
+                judged_of = Judged("unknown", said, todo)
+            elif judged_of is None:
+                judged_of = Judged("failing", "no relay holds the role", cause=group)
             role = "active" if shard.active else ""
-            self.nodes[id_] = Drawn(id_, "relay", shard.name, found, role=role, group=group)
+            self.nodes[id_] = Drawn(id_, "relay", shard.name, judged_of, role=role, group=group)
 
     def _reader(self, plan: ReaderPlan) -> None:
         now = self._now

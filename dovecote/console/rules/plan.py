@@ -67,7 +67,7 @@ class Plan:
 
 
 def plan(sources: SourcesSettings, clusters: Mapping[str, str]) -> Plan:
-    """Return the plan of a file; `clusters` has the name of the cluster of each part, by its id."""
+    """Return the plan of a file; `clusters` names the cluster of each part, by its id."""
     readers = [
         ReaderPlan(
             "consumer",
@@ -78,7 +78,7 @@ def plan(sources: SourcesSettings, clusters: Mapping[str, str]) -> Plan:
             each.topics,
             {
                 **{tier.topic: "retry" for tier in each.retries.tiers},
-                **({each.retries.dead_letter_topic: "dead"} if _dead(each.retries) else {}),
+                **dict.fromkeys(filter(None, [each.retries.dead_letter_topic]), "dead"),
             },
         )
         for name, each in sources.consumer.items()
@@ -103,10 +103,6 @@ def plan(sources: SourcesSettings, clusters: Mapping[str, str]) -> Plan:
             for name, each in sources.push.items()
         ],
     )
-
-
-def _dead(retries: object) -> bool:
-    return bool(getattr(retries, "dead_letter_topic", None))
 
 
 def _outbox(name: str, source: OutboxSource, cluster: str) -> OutboxPlan:

@@ -65,9 +65,7 @@ def flow(
     )
 
 
-def troubles(
-    drawing: Drawing, samples: Samples, memory: Memory, now: float
-) -> list[TroubleShape]:
+def troubles(drawing: Drawing, samples: Samples, memory: Memory, now: float) -> list[TroubleShape]:
     """Return what is wrong, worst first, and of equals the newest."""
     found = [*_of_sources(samples, now), *_of_parts(drawing, memory, now)]
     found.sort(key=lambda each: each["since"], reverse=True)

@@ -38,7 +38,7 @@ class ClusterSource:
     def __init__(
         self, kafka: Mapping[str, str], groups: Mapping[str, Collection[str]], timeout: float
     ) -> None:
-        """`groups` are the consumer groups to look at, and the topics of each."""
+        """Prepare to ask; `groups` are the consumer groups to look at, and the topics of each."""
         self._kafka, self._groups, self._timeout = dict(kafka), groups, timeout
         self._admin: AdminClient | None = None
         self._looks = 0
@@ -142,9 +142,7 @@ class ClusterSource:
             if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                 raise
             places = []
-        at = {
-            (each.topic, each.partition): each.offset for each in places if each.offset >= 0
-        }
+        at = {(each.topic, each.partition): each.offset for each in places if each.offset >= 0}
         lag: dict[str, int] = {}
         for (topic, partition), end in ends.items():
             if topic in self._groups[name]:

@@ -1,4 +1,4 @@
-"""Ask Postgres for an outbox's relays, parked events and topics, over one connection that stays."""
+"""Ask Postgres for an outbox's relays, parked events and topics, over one lasting connection."""
 
 from contextlib import suppress
 from typing import Any, LiteralString
@@ -29,6 +29,7 @@ SELECT (SELECT coalesce(array_agg(what), '{{}}') FROM {schema}.holding()),
                (SELECT topic FROM {schema}.parked LIMIT {rows}) AS q) AS t)
 """
 _MOST_TOPICS = 1_000
+_NOTHING: tuple[Any, Any, Any] = ([], {}, [])
 
 
 class OutboxDesk:
@@ -53,7 +54,7 @@ class OutboxDesk:
         with self._connected() as conn:
             self.queries += 1
             row = conn.execute(query).fetchone()
-        held, parked, topics = row or ([], {}, [])
+        held, parked, topics = row or _NOTHING
         holding = set(held)
         # Rows leave the table; the topics stay those of the outbox.
         known = list(self._topics | dict.fromkeys(sorted(topics or [])))
@@ -137,4 +138,3 @@ class _Asking:
         self._desk.close()
         if isinstance(error, psycopg.Error):
             raise DovecoteError(first_line(error)) from error
-
