@@ -32,7 +32,7 @@ class Handler:
 
     def check(self, event: Event) -> None:
         key: Any = event.key
-        number = int(event.value[:10])  # type: ignore[index]  # bytes, as the settings say
+        number = int(event.value[:10])
         if not self.began:
             self.began, self.cpu = time.monotonic(), _cpu()
         last = self.seen.get(key, -1)

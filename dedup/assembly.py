@@ -18,6 +18,7 @@ from dedup.inbox.together import together_async as in_one_async
 from dedup.kafka.letters import Letters
 from dedup.metrics import Metrics
 from dedup.retries.aside import Aside
+from dedup.rules.annotations import typed
 from dedup.rules.claim import Claim
 from dedup.rules.identity import Identity
 from dedup.rules.policies.signatures import is_awaited
@@ -29,6 +30,7 @@ from dedup.settings.consumer import ConsumerSettings
 from dedup.settings.inbox import InboxSettings
 from outbox import envelope
 from outbox.errors import DovecoteError
+from outbox.event import Event
 
 Handler = Callable[[Any], Any]
 
@@ -70,7 +72,7 @@ def assembled(
                 settings.inbox,
                 handler,
                 stack,
-                takes_records=takes_records,
+                given=_itself if takes_records else events_for(handler, settings),
                 together=together,
             )
             stack.enter_context(_keeper(settings.inbox, metrics).at_work())
@@ -85,7 +87,8 @@ def assembled(
         elif takes_records:
             handle = of_whole_records(handler, together=together)
         else:
-            handle = of_batches(handler) if together else of_records(handler)
+            wrap = of_batches if together else of_records
+            handle = wrap(handler, events_for(handler, settings))
         if aside is not None:
             yield Assembled(handle, aside, claims)
             return
@@ -95,6 +98,7 @@ def assembled(
             letters,
             states=_states(settings, stack),
             group=settings.group,
+            failed=metrics.attempt_failed,
         )
         handling = retries.handling_batch if together else retries.handling
         yield Assembled(handling(handle), retries, claims)
@@ -106,12 +110,11 @@ def _once(
     handler: Callable[..., Any],
     stack: ExitStack,
     *,
-    takes_records: bool,
+    given: Callable[[Record], Any],
     together: bool,
 ) -> Handler:
     """Return the handler of records (or of several) that runs `handler` in transactions."""
     once, handler = Inbox(group, inbox.schema_name), guarded(handler)
-    given: Callable[[Record], Any] = _itself if takes_records else attrgetter("event")
 
     def known_by(record: Record) -> Identity:
         return record.identity
@@ -138,6 +141,19 @@ def _once(
     if together:
         return in_one(once, several, begin, identity=known_by, claim=claim_of)
     return once.once(handle, begin, identity=known_by, claim=claim_of)
+
+
+def events_for(
+    handler: Callable[..., Any], settings: ConsumerSettings
+) -> Callable[[Record], Event]:
+    """
+    Return what makes the event that a handler is given from a record.
+
+    Raises:
+        BadSettings: the handler's annotation names classes that cannot be had.
+    """
+    found = typed(handler, value=settings.value, several=settings.handler_batch > 1)
+    return attrgetter("event") if found is None else found.event
 
 
 def _itself(record: Record) -> Record:

@@ -14,7 +14,8 @@ from typing import Any
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from dedup.assembly import Assembled, assembled
+from dedup import proofs
+from dedup.assembly import Assembled, assembled, events_for
 from dedup.decoders import decoder
 from dedup.health import Health
 from dedup.kafka.assignment import Assignment
@@ -91,11 +92,14 @@ class Consumer:
         loop: Loop | None = None,
         committed: Committed | None = None,
         claims: GroupClaims | None = None,
+        proves: bool = True,
     ) -> None:
         check_properties(settings.client_properties())
         self._settings = settings
         settings.retries.plan()  # raises now, and not when a record fails
         require_takes(handler, _handed(settings, takes_records=takes_records), duty="handler")
+        if not takes_records:
+            events_for(handler, settings)  # raises now, too
         self._given, self._takes_records = handler, takes_records
         self._set_aside, self._loop, self._report = aside, loop, committed
         # The retry topics of a plan in code are named among the topics; nothing else names them.
@@ -103,11 +107,14 @@ class Consumer:
         own = dict.fromkeys({*getattr(aside, "written", ())} - named, "failed records")
         if (problem := reads_own(settings.topics, own)) is not None:
             raise BadSettings(problem)
-        self._claims = claims
+        self._claims, self._proves = claims, proves
         self._passes = compile_filter(settings.filter) if settings.filter else None
         self._record = read_with(decoder(settings))
         self.metrics = metrics or Metrics(settings.group)
-        self.health = health or Health(stall_after=settings.stall_after.total_seconds())
+        self.health = health or Health(
+            stall_after=settings.stall_after.total_seconds(),
+            behind_after=settings.behind_after.total_seconds(),
+        )
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self._commits: Commits | None = None
@@ -231,8 +238,12 @@ class Consumer:
             retry_topics=retry_topics,
             health=self.health,
         )
+        if self._proves:
+            self.health.shared = proofs.shared(settings, self.health, lambda: subscribing.names)
+            self.health.inbox = proofs.inbox(settings, self.health.worked)
         try:
-            polling.run(self._stop)
+            with self.health.proving():
+                polling.run(self._stop)
         except KafkaException as error:
             ended = reason_to_end(error.args[0])
             raise ended or DovecoteError(f"Kafka: {error.args[0].str()}") from error
@@ -302,6 +313,8 @@ class Consumer:
             self.health.failing("the group's coordinator does not answer")
         else:
             self.health.failing("")
+            # In microseconds: heartbeats and questions for records come every few seconds.
+            self.health.answered(min(each.get("rxidle", 0) for each in up) / 1e6)
             if self._subscribing.is_alone or group.get("join_state") == "steady":
                 self.health.joined()
 

@@ -2,15 +2,35 @@
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
 
+from dedup.rules.condition import ConsumerSeen, Role, condition
+from dedup.rules.recent import Recent
 from dovecote.process.health import HealthReport
+from dovecote.process.proof import Proof
 
 # The client says this often whether the group has this member, if it is polled.
 _OBSERVED_SECONDS = 10.0
 
-Role = Literal["starting", "consuming", "stopped"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """What the poll thread measures once a second."""
+
+    lacking: str = ""
+    """Topics that cannot be read."""
+    held: str = ""
+    """Partitions that do not go on, because of a record or of a transaction."""
+    assigned: int = 1
+    waits: bool = False
+    """Whether all records in memory wait for a time that was set for them."""
+    in_memory: int = 0
+    oldest: float = 0.0
+    """For how long the longest running handler has been at work."""
+    lag_rows: int = 0
+    lag_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -25,6 +45,9 @@ class Health:
     """
 
     stall_after: float = 60.0
+
+    behind_after: float = 300.0
+    """How old a record in memory may be, in seconds."""
 
     lacking: str = ""
     """
@@ -41,11 +64,26 @@ class Health:
     expired: int = 0
     """Offsets that the topics had deleted before they were read."""
 
+    levels: Levels = Levels()
+    """What the poll thread measured last."""
+
+    recent: Recent = field(default_factory=Recent, repr=False)
+    """What became of the last minute's records."""
+
+    shared: Proof | None = field(default=None, repr=False)
+    """Whether all partitions of the group have a member; asked while this one has none."""
+
+    inbox: Proof | None = field(default=None, repr=False)
+    """Whether the inbox answers."""
+
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _role: Role = "starting"
     _failure: str = ""
     _said: str = ""
     _joined: float = 0.0
+    _began: float = field(default_factory=time.monotonic)
+    _worked: float | None = None
+    _answered: float | None = None
     _progressed: float = field(default_factory=time.monotonic)
     _polled: float = field(default_factory=time.monotonic)
 
@@ -53,23 +91,48 @@ class Health:
         """Record that the group has this member."""
         with self._lock:
             self._role, self._said, self._joined = "consuming", "", time.monotonic()
+            if self._answered is None:
+                self._answered = self._joined
 
     def said(self, error: str) -> None:
         """Record what Kafka said last; it is the reason for as long as there is no member."""
         with self._lock:
             self._said = error
 
-    def polled(self, *, progressed: bool) -> None:
-        """Record that polling goes on, and that records were completed, or that none is due."""
+    def answered(self, seconds: float) -> None:
+        """Record that Kafka has answered this many seconds ago."""
+        self._answered = time.monotonic() - seconds
+
+    def polled(self, *, progressed: bool, worked: bool = False) -> None:
+        """
+        Record that polling goes on, and that records were completed, or that none is due.
+
+        `worked`: records were completed.
+        """
         # No lock: only the poll thread writes this, and it comes here with each batch.
         self._polled = time.monotonic()
         if progressed:
             self._progressed = self._polled
+        if worked:
+            self._worked = self._polled
 
     def failing(self, reason: str) -> None:
         """Record the current problem; empty: there is none."""
         with self._lock:
             self._failure = reason
+
+    def worked(self) -> float | None:
+        """Return how many seconds ago a record was completed, None if none was yet."""
+        return None if self._worked is None else time.monotonic() - self._worked
+
+    @contextmanager
+    def proving(self) -> Iterator[None]:
+        """Ask what is to be asked now and then until the end of the block."""
+        with ExitStack() as stack:
+            for each in (self.shared, self.inbox):
+                if each is not None:
+                    stack.enter_context(each.at_work())
+            yield
 
     def stopped(self) -> None:
         with self._lock:
@@ -77,28 +140,52 @@ class Health:
 
     def ready(self) -> HealthReport:
         """Return whether records are completed (or would be, if there were any)."""
+        seen = self._seen()
+        state, reason = condition(seen)
+        ok = (
+            seen.role == "consuming"
+            and not seen.failure
+            and seen.away <= seen.away_after
+            and max(seen.polled, seen.progressed) <= seen.stall_after
+        )
+        if ok and self.expired:
+            gone = f"{self.expired} offsets were deleted before they were read"
+            reason = f"{reason}; {gone}" if ", but " in reason else f"{reason}, but {gone}"
+        return HealthReport(ok=ok, role=seen.role, reason=reason, state=state)
+
+    def _seen(self) -> ConsumerSeen:
+        levels, (handled, failed) = self.levels, self.recent.counts(time.monotonic())
+        inbox = "" if self.inbox is None else self.inbox.seen().trouble
+        shared: str | None = ""
+        if self.shared is not None:
+            found = self.shared.seen()
+            shared = None if found.seconds is None and not found.trouble else found.trouble
         with self._lock:
             now = time.monotonic()
-            role, stalled, silent = self._role, now - self._progressed, now - self._polled
-            said = f": {self._said}" if self._said else ""
-            if role != "consuming":
-                reason = (
-                    f"not a member of the group yet{said}" if role == "starting" else "stopped"
-                )
-                failure = self._failure and f"{self._failure}{said}"
-                return HealthReport(ok=False, role=role, reason=failure or reason)
-            if self._failure:
-                return HealthReport(ok=False, role=role, reason=f"{self._failure}{said}")
-            if (away := now - self._joined) > max(self.stall_after, silent + _OBSERVED_SECONDS):
-                reason = f"not a member of the group for {away:.0f} s{said}"
-                return HealthReport(ok=False, role=role, reason=reason)
-            if silent > self.stall_after:
-                return HealthReport(ok=False, role=role, reason=f"not polled for {silent:.0f} s")
-            if stalled > self.stall_after:
-                reason = f"records are in memory and none was completed for {stalled:.0f} s"
-                return HealthReport(ok=False, role=role, reason=reason)
-            gone = f"{self.expired} offsets were deleted before they were read"
-            found = self.lacking, self.unmoved, gone if self.expired else ""
-            but = "; ".join(each for each in found if each)
-            reason = f"progressing, but {but}" if but else "progressing"
-            return HealthReport(ok=True, role=role, reason=reason)
+            silent = now - self._polled
+            return ConsumerSeen(
+                role=self._role,
+                stall_after=self.stall_after,
+                failure=self._failure,
+                away=now - max(self._joined, self._began if self._role == "starting" else 0.0),
+                away_after=max(self.stall_after, silent + _OBSERVED_SECONDS),
+                said=self._said,
+                polled=silent,
+                progressed=now - self._progressed,
+                worked=None if self._worked is None else now - self._worked,
+                handler=levels.oldest,
+                lacking=levels.lacking if levels.held else self.lacking,
+                held=levels.held,
+                unmoved=self.unmoved,
+                inbox=inbox,
+                assigned=levels.assigned,
+                shared=shared,
+                answered=None if self._answered is None else now - self._answered,
+                handled=handled,
+                failed=failed,
+                waits=levels.waits,
+                in_memory=levels.in_memory,
+                lag_rows=levels.lag_rows,
+                lag_seconds=levels.lag_seconds,
+                behind_after=self.behind_after,
+            )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -31,6 +32,8 @@ class Metrics:
             "expired_total", "Offsets that a topic had deleted before they were read.", "topic"
         )
         self.expired_in_all = 0
+        self.handled_in_all = self.failed_in_all = 0
+        """Records that were handled or skipped, and attempts that failed."""
         self._stepped_over = self._counter(
             "stepped_over_total",
             "Offsets that could not be read and were stepped over, as an operator noted.",
@@ -123,8 +126,14 @@ class Metrics:
                 self._records.labels(self._group, outcome).inc(records)
             if reason:
                 self._skipped.labels(self._group, reason).inc(records)
+            if outcome in {"handled", "skipped"}:
+                self.handled_in_all += records
         if held:
             self._held.labels(self._group).inc(held)
+
+    def attempt_failed(self) -> None:
+        """Note that an attempt failed; records that only wait have none."""
+        self.failed_in_all += 1
 
     def remembered(self, records: int) -> None:
         self._known.labels(self._group).inc(records)
@@ -157,7 +166,8 @@ class Metrics:
         for topic, partition in found - before:
             gauge.labels(self._group, topic, str(partition)).set(1)
         for topic, partition in before - found:
-            gauge.remove(self._group, topic, str(partition))
+            with suppress(KeyError):  # older clients raise it for a series that there is not
+                gauge.remove(self._group, topic, str(partition))
 
     def committed(self, outcome: str) -> None:
         self._commits.labels(self._group, outcome).inc()
@@ -214,4 +224,5 @@ class Metrics:
             self._ages.pop((topic, partition), None)
             self._rows.pop((topic, partition), None)
             for gauge in (self._lag, self._lag_seconds, self._unmoved):
-                gauge.remove(self._group, topic, str(partition))
+                with suppress(KeyError):  # older clients raise it for a series that there is not
+                    gauge.remove(self._group, topic, str(partition))

@@ -9,11 +9,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 from dedup.retries.aside import Held, Partition, Placed, Unfinished
 from dedup.retries.copies import Copy
 from dedup.retries.plan import Plan
+from dedup.rules.annotations import typed
 from dedup.rules.history import believed
 from dedup.rules.identity import Identity
 from dedup.rules.lanes.lanes import Lanes, NullKey, Stretch
@@ -80,6 +82,12 @@ class Trial:
         self._retry_topics = {tier.topic for tier in self._plan.tiers}
         self._read = read_with(decode)
         self._passes = compile_filter(filter) if filter else None
+        found = (
+            None
+            if takes_records
+            else typed(handler, value="json" if decode is as_json else "decoded")
+        )
+        events = attrgetter("event") if found is None else found.event
         self._lanes: Lanes[Record] = Lanes(null_key)
         self._stretches: dict[str, Stretch[Record]] = {}
         self._ends: defaultdict[str, int] = defaultdict(int)
@@ -88,7 +96,9 @@ class Trial:
         self._serving = Serving(
             policy=self._noting(policies.OF_CONSUMERS[policy]),
             matches=lambda record: self._passes is None or self._passes(record.event),
-            handle=self._handle((of_whole_records if takes_records else of_records)(handler)),
+            handle=self._handle(
+                of_whole_records(handler) if takes_records else of_records(handler, events)
+            ),
             aside=self._aside,
             plain=self._passes is None,
             decides_anew=policy == "first_match",

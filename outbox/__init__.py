@@ -17,6 +17,7 @@ from outbox.errors import (
 from outbox.event import Event, Limits
 from outbox.lazily import lazy
 from outbox.write import write, write_async
+from outbox.writing.declared import as_event, event
 
 if TYPE_CHECKING:
     from outbox.producer.options import Counted, Options
@@ -38,6 +39,8 @@ __all__ = [
     "SchemaMissing",
     "SchemaTooNew",
     "UnsupportedConnection",
+    "as_event",
+    "event",
     "write",
     "write_async",
 ]

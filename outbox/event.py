@@ -1,16 +1,25 @@
 """An event, and the rules by which it is valid."""
 
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 from uuid import UUID
 
 from uuid_utils import uuid7
 
 from outbox.errors import InvalidEvent
+from outbox.values import as_json
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    V_co = TypeVar("V_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    V_co = TypeVar("V_co", covariant=True)
 
 HeaderValue: TypeAlias = bytes | str | None
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
@@ -18,7 +27,12 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 # Kafka's own rule for topic names (org.apache.kafka.common.internals.Topic).
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 # The envelope owns these; a second copy from the caller could contradict it.
-_RESERVED = re.compile(r"ce_.*|content-type|traceparent", re.IGNORECASE | re.DOTALL)
+_RESERVED = re.compile(
+    r"ce_(id|type|source|subject|time|specversion|datacontenttype)|content-type|traceparent",
+    re.IGNORECASE,
+)
+# CloudEvents 1.0, naming conventions: lower-case letters and digits; `data` names the value.
+_EXTENSION = re.compile(r"ce_(?!data\Z)[a-z0-9]{1,100}")
 # Dovecote writes these itself, except for the hops that `dedup.retries.storm` gives to handlers.
 _OURS = re.compile(r"dovecote_(?!hops\Z).*", re.IGNORECASE | re.DOTALL)
 # W3C Trace Context, version 00.
@@ -48,9 +62,11 @@ def new_id() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(Generic[V_co]):
     """
     A fact that happened, on its way to a Kafka topic.
+
+    `Event[OrderPlaced]` is one whose value is an `OrderPlaced`.
 
     An event is made once, with an `id` that never changes: every copy that any part of Dovecote
     makes of the event has the same id, and consumers deduplicate by it.
@@ -68,8 +84,11 @@ class Event:
     key: bytes | str | None = None
     """Record key: events with the same key stay in order. None: no order is needed."""
 
-    value: object = None
-    """`bytes`, `str` or anything JSON can hold; None is a tombstone."""
+    value: V_co = None  # type: ignore[assignment]  # the value of a tombstone
+    """
+    `bytes`, `str`, or what `outbox.values` can write as JSON, typed objects too; None is a
+    tombstone.
+    """
 
     id: str = field(default_factory=new_id)
     """Identity that all copies share. A UUID object becomes its text."""
@@ -90,8 +109,9 @@ class Event:
 
     headers: Iterable[tuple[str, HeaderValue]] = ()
     """
-    More Kafka headers, in order, at most 1,000; a name may repeat. `ce_*` belongs to the envelope,
-    and `dovecote_*` to Dovecote.
+    More Kafka headers, in order, at most 1,000; a name may repeat. `ce_sequence` and others are
+    extension attributes of CloudEvents; the attributes that are fields here, and `dovecote_*`,
+    are refused.
     """
 
     traceparent: str | None = None
@@ -125,6 +145,14 @@ class Event:
             msg = f"event traceparent {self.traceparent!r} is not W3C trace context"
             raise InvalidEvent(msg)
 
+    def attribute(self, name: str) -> str | None:
+        """Return an extension attribute of CloudEvents, such as `sequence` or `dataschema`."""
+        wanted = f"ce_{name}"
+        for each, value in self.headers:
+            if each == wanted and value:
+                return value.decode(errors="replace") if isinstance(value, bytes) else value
+        return None
+
     def key_bytes(self) -> bytes | None:
         """Return the key as Kafka holds it."""
         return self.key.encode() if isinstance(self.key, str) else self.key
@@ -134,15 +162,17 @@ class Event:
         Return the value as Kafka holds it.
 
         Raises:
-            InvalidEvent: JSON cannot hold the value.
+            InvalidEvent: JSON cannot hold the value; the message says where in it.
         """
         match self.value:
             case None | bytes():
                 return self.value
+            case bytearray() | memoryview():
+                return bytes(self.value)
             case str(text):
                 return _text("event", "value", text).encode()
             case value:
-                return _json(value)
+                return as_json(value)
 
     def media_type(self) -> str | None:
         """
@@ -151,7 +181,7 @@ class Event:
         if self.content_type is not None or self.value is None:
             return self.content_type
         match self.value:
-            case bytes():
+            case bytes() | bytearray() | memoryview():
                 return "application/octet-stream"
             case str():
                 return "text/plain; charset=utf-8"
@@ -232,6 +262,8 @@ def _headers(headers: Iterable[tuple[str, HeaderValue]]) -> Headers:
         if _RESERVED.fullmatch(name):
             msg = f"header {name!r} belongs to the envelope; set the event's own field instead"
             raise InvalidEvent(msg)
+        if name.lower().startswith("ce_"):
+            _require_attribute(name, value)
         match value:
             case None | bytes():
                 pairs.append((name, value))
@@ -244,6 +276,24 @@ def _headers(headers: Iterable[tuple[str, HeaderValue]]) -> Headers:
     return tuple(pairs)
 
 
+def _require_attribute(name: str, value: object) -> None:
+    """Check an extension attribute of CloudEvents, such as `ce_sequence`: a name and a text."""
+    if not _EXTENSION.fullmatch(name):
+        msg = (
+            f"header {name[:80]!r} is no attribute of CloudEvents: ce_ and at most 100 lower-case "
+            "letters and digits"
+        )
+        raise InvalidEvent(msg)
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            value = None
+    if not value:
+        msg = f"header {name!r} is an attribute of CloudEvents, so it must be a text"
+        raise InvalidEvent(msg)
+
+
 def _pairs(headers: Iterable[tuple[str, HeaderValue]]) -> list[tuple[str, HeaderValue]]:
     msg = 'event headers must be (name, value) pairs, such as [("tenant", "a")]'
     # These would unpack too, if their items have two characters.
@@ -252,13 +302,4 @@ def _pairs(headers: Iterable[tuple[str, HeaderValue]]) -> list[tuple[str, Header
     try:
         return [(name, value) for name, value in headers]
     except (TypeError, ValueError) as error:
-        raise InvalidEvent(msg) from error
-
-
-def _json(value: object) -> bytes:
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return text.encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        msg = f"event value cannot be written as JSON ({error}); convert it, or pass bytes"
         raise InvalidEvent(msg) from error

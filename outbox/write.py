@@ -1,5 +1,7 @@
 """Write events on the caller's connection, in the caller's transaction."""
 
+from typing import Any
+
 from outbox import schema as _schema
 from outbox.event import Event, Limits
 from outbox.writing import find as adapters
@@ -11,14 +13,15 @@ _DEFAULT_LIMITS = Limits()
 
 def write(
     conn: SyncConnection,
-    *events: Event,
+    *events: Event[Any] | object,
     schema: str = _schema.DEFAULT_SCHEMA,
     limits: Limits = _DEFAULT_LIMITS,
 ) -> None:
     """
     Write events so that they commit, or vanish, with the caller's own rows.
 
-    `conn` is a psycopg 3 connection, a SQLAlchemy session or connection, or a Django connection.
+    An event is an `Event`, or an object of a class that `outbox.event` has declared. `conn` is a
+    psycopg 3 connection, a SQLAlchemy session or connection, or a Django connection.
     Executes one statement, however many events there are, and keeps their order. Never begins,
     commits or rolls back.
 
@@ -38,7 +41,7 @@ def write(
 
 async def write_async(
     conn: AsyncConnection,
-    *events: Event,
+    *events: Event[Any] | object,
     schema: str = _schema.DEFAULT_SCHEMA,
     limits: Limits = _DEFAULT_LIMITS,
 ) -> None:

@@ -5,6 +5,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import psycopg
 
@@ -14,7 +15,7 @@ from relay.errors import Refused
 from relay.metrics import Metrics
 from relay.postgres.capture.catalog import look
 from relay.postgres.capture.lag import waiting
-from relay.rules.places.progress import Cursor, LogPosition, Progress
+from relay.rules.places.progress import Cursor, Lag, LogPosition, Progress
 from relay.rules.server.slot import Budget, accept
 from relay.rules.sharding import Shard
 from relay.settings import RelaySettings
@@ -49,6 +50,8 @@ class Guardian:
         self._budget = Budget(settings.wal.warn_bytes, settings.wal.stop_bytes)
         self._warned = False
         self._spent = threading.Event()
+        self.lag = Lag()
+        """What waited at the last beat."""
 
     def beat(self, conn: psycopg.Connection, progress: Progress | None) -> None:
         """Measure once."""
@@ -61,6 +64,7 @@ class Guardian:
             # Events in the log cannot be counted.
             self._metrics.lag_rows.set(math.nan)
             self._metrics.lag_seconds.set(math.nan)
+            self.lag = replace(self.lag, rows=0, seconds=0.0)
         self._guard(conn, progress)
 
     def require(self) -> None:
@@ -101,6 +105,7 @@ class Guardian:
         rows, seconds = waiting(conn, self._schema, cursor, self._shard)
         self._metrics.lag_rows.set(rows)
         self._metrics.lag_seconds.set(seconds)
+        self.lag = Lag(rows, seconds)
         ended = self._clock()
         self._count_at = ended + min(_LONGEST, (ended - began) / _PART)
 
@@ -112,7 +117,9 @@ class Guardian:
         retained = found.retained
         self._metrics.slot_retained_bytes.set(retained)
         if progress is not None and isinstance(progress.cursor, LogPosition):
-            self._metrics.lag_bytes.set(max(0, found.end - progress.cursor.lsn))
+            lag = max(0, found.end - progress.cursor.lsn)
+            self._metrics.lag_bytes.set(lag)
+            self.lag = replace(self.lag, bytes=lag)
         warning = self._budget.warning(found.slot, retained)
         if warning is not None and not self._warned:
             _log.warning("%s; is Kafka, or a long transaction, in the way?", warning)

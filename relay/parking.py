@@ -25,7 +25,7 @@ from relay.reporting import ParkedReports
 from relay.rules.held import MOST, HeldKeys, Lane
 from relay.rules.isolation import Isolation
 from relay.rules.pace import Pace
-from relay.rules.parking import TOO_LARGE, EventMark, EventToPark, Reason, Scope, sort
+from relay.rules.parking import BEHIND, TOO_LARGE, EventMark, EventToPark, Reason, Scope, sort
 from relay.rules.places.progress import Place, Progress
 from relay.rules.row import TOPIC, Identity, Key, Row, identity, is_left, key_of, size_of, topic_of
 from relay.rules.topics import Ask, Rules, Topics
@@ -94,8 +94,15 @@ class Parking:
         *,
         clock: Callable[[], float] = time.monotonic,
         most_held: int = MOST,
+        noted: Callable[[int, str], None] | None = None,
     ) -> None:
+        """
+        Know nothing yet.
+
+        `noted` gets how many events are parked, and why one was, if not to wait for another.
+        """
         self._settings, self._metrics, self._clock = settings, metrics, clock
+        self._noted = noted
         self._ask, self._reports = ask, ParkedReports(clock)
         rules = Rules(settings.progress_topic, settings.topics)
         self._topics = Topics(rules, settings.park_after.total_seconds())
@@ -162,6 +169,9 @@ class Parking:
                 self._metrics.parked_event(each.reason.code)
         self._held.add({key_of(each.row) for each in events if each.holds})
         self._metrics.parked.set(self._count)
+        own = [each for each in events if each.reason.code != BEHIND.code]
+        if own and self._noted is not None:
+            self._noted(self._count, f"{own[-1].reason.text}, for topic {own[-1].row[TOPIC]!r}")
         return lsn
 
     def taken(self, rows: Sequence[Row]) -> None:

@@ -107,7 +107,13 @@ class Relay:
         self._isolation = Isolation(settings.batch_rows)
         self._asking = Asking(settings.kafka)
         self._pace = Pace(settings.batch_bytes, timeout)
-        self._parking = Parking(settings, metrics, (self._isolation, self._pace), self._asking.ask)
+        self._parking = Parking(
+            settings,
+            metrics,
+            (self._isolation, self._pace),
+            self._asking.ask,
+            noted=trouble.health.parked,
+        )
         self._crowding = Crowding(settings, metrics, lambda: self._parking.count)
 
     def be_active(self, lease: Lease, stop: threading.Event) -> None:
@@ -360,6 +366,8 @@ class Relay:
             self._parking.taken(rows)
             self._metrics.published(rows)
             self._metrics.batches.inc()
+            if rows:
+                self._trouble.health.published()
         self._progress = progress
         if (safe := self._own_term.safe) is not self._forgotten:
             capture.confirm(progress.cursor, safe)
@@ -449,6 +457,7 @@ class Relay:
             if self._term is not None:
                 self._term.renew()
             self._guardian.beat(conn, self._progress)
+            self._trouble.health.measured(self._guardian.lag, self._parking.count)
             self._retention.beat(conn)
             self._beat_at = time.monotonic() + every / 2
         return min(self._drains.beat(conn), every)

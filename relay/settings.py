@@ -135,6 +135,9 @@ class RelaySettings(Settings):
     stall_after: Duration = timedelta(seconds=10)
     """/readyz answers 503 after this long without progress."""
 
+    behind_after: PositiveDuration = timedelta(minutes=1)
+    """A relay is `behind` while an event waits longer than this: see [states](states.md)."""
+
     retention: Duration = timedelta(0)
     """Published events stay in the table at least this long, to be looked up there."""
 

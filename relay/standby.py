@@ -5,10 +5,12 @@ import random
 import threading
 from collections.abc import Sequence
 
+from dovecote.process.proof import Proof
 from outbox.tokens.source import await_token
 from relay.candidacy import Candidacy
 from relay.errors import Fenced, LeaseLost, Outage
 from relay.health import Health, Trouble
+from relay.kafka.asking import Asking
 from relay.metrics import Metrics
 from relay.postgres.connect import connect, explained, shut_out
 from relay.postgres.lease import active, candidates_of, role_of, try_acquire
@@ -16,6 +18,9 @@ from relay.relay import Relay
 from relay.settings import RelaySettings
 
 _log = logging.getLogger("dovecote.relay")
+
+# How long Kafka may take to show that it is there, in seconds.
+_ANSWER = 5.0
 
 
 class Standby:
@@ -50,6 +55,15 @@ class Standby:
         """
         settings = self._settings
         await_token(settings.kafka, stop, self._trouble.slow)
+        asking = Asking(settings.kafka)
+        topics = [settings.of(shard).progress_topic for shard, _, _ in self._relays]
+        proof = Proof(lambda: asking.trouble(topics, _ANSWER))
+        self._trouble.health.proven_by(proof)
+        with proof.at_work():
+            self._run(stop)
+
+    def _run(self, stop: threading.Event) -> None:
+        settings = self._settings
         while not stop.is_set():
             try:
                 with explained(settings.schema_name, settings.dsn):

@@ -84,8 +84,8 @@ class DeadTopic:
         Raises:
             DovecoteError: the topic cannot be read.
         """
-        with _kafka_errors(self._topic):
-            return standing(self._records(which.since, None), which)
+        with kafka_errors(self._topic):
+            return standing(self._records(which, None), which)
 
     def first(self, which: Which, most: int) -> tuple[list[Letter], int]:
         """
@@ -94,13 +94,13 @@ class DeadTopic:
         Raises:
             DovecoteError: the topic cannot be read.
         """
-        with _kafka_errors(self._topic):
-            found = first_standing(self._records(which.since, None), which, most)
+        with kafka_errors(self._topic):
+            found = first_standing(self._records(which, None), which, most)
             letters, others = found
             while len(letters) < most and others:
                 # Some of the first ones are resolved, so later ones move up.
                 found = first_standing(
-                    self._records(which.since, None), which, most - len(letters), among=others
+                    self._records(which, None), which, most - len(letters), among=others
                 )
                 letters, others = sorted([*letters, *found.letters]), found.others
                 if not found.letters:
@@ -109,7 +109,7 @@ class DeadTopic:
 
     def record(self, letter: Letter) -> Record:
         """Return a letter's record from the topic."""
-        with _kafka_errors(self._topic):
+        with kafka_errors(self._topic):
             found = next(self._whole([letter]))[1]
         if found is None:
             msg = f"letter {letter.id} is gone: the topic no longer keeps it"
@@ -124,13 +124,14 @@ class DeadTopic:
         *,
         read: Callable[[str], bool] = lambda _: False,
         most: int | None = None,
+        by: str = "",
     ) -> Resolved:
         """
         Requeue or drop the selected letters, the first `most` of them, and return them.
 
         Letters with the same key are requeued in their order. A letter that lacks its value gets
         it back from the topic that has it, if `read` says that we may read that topic. A letter
-        that cannot be requeued stays, and holds up no other.
+        that cannot be requeued stays, and holds up no other. `by` names the person, in the topic.
 
         Raises:
             BadSettings: an id is that of several events; nothing was done.
@@ -140,7 +141,7 @@ class DeadTopic:
         done, left = list[Letter](), dict[At, tuple[Letter, str]]()
         while True:
             try:
-                with _kafka_errors(self._topic):
+                with kafka_errors(self._topic):
                     mover = Mover(self._kafka, self._topic, self._limits)
                     # Any earlier operator is fenced now: everything that it did is in the topic.
                     found = self._after(self._fence(mover), which, most)
@@ -151,7 +152,7 @@ class DeadTopic:
                         moves = self._moves(letters, to, read, left)
                     for chunk in chunks(moves):
                         with mover.transaction():
-                            mover.write(chunk, action)
+                            mover.write(chunk, action, by)
                         done.extend(letter for letter, _, _ in chunk)
             except TooLarge as error:
                 # Only a new producer goes on after that, and reads anew what is done by then.
@@ -205,8 +206,8 @@ class DeadTopic:
     def _fence(self, mover: Mover) -> bytes:
         """Commit a record to every partition that resolves nothing, and return its nonce."""
         nonce = f"nothing {secrets.token_hex(8)}".encode()
-        with self._consumer() as consumer, mover.transaction():
-            for number in self._partitions(consumer):
+        with self.consumer() as consumer, mover.transaction():
+            for number in self.partitions(consumer):
                 mover.mark(number, _NONCE_KEY, [(RESOLVES, nonce)])
         return nonce
 
@@ -220,23 +221,26 @@ class DeadTopic:
         deadline = time.monotonic() + _SECONDS
         while True:
             try:
-                return first_standing(self._records(which.since, nonce), which, most).letters
+                return first_standing(self._records(which, nonce), which, most).letters
             except _Stale as error:
                 if time.monotonic() > deadline:
                     msg = f"{error}; nothing was requeued or dropped: run the command again"
                     raise DovecoteError(msg) from error
 
-    def _records(self, since: datetime | None, nonce: bytes | None) -> Iterator[Record]:
+    def _records(self, which: Which, nonce: bytes | None) -> Iterator[Record]:
         """
-        Yield the topic's records from `since` to `nonce`, or to its end as a broker reports it.
+        Yield the topic's records from the first that may be meant, to `nonce` or to its end.
+
+        Where its end is, the broker that answers reports.
         """
-        with self._consumer() as consumer:
-            starts = self._starts(consumer, since)
+        with self.consumer() as consumer:
+            starts = self._starts(consumer, which)
             consumer.assign(starts)
             open_ = {each.partition for each in starts if nonce is None or each.offset >= 0}
             yield from self._until_end(consumer, open_, nonce)
 
-    def _partitions(self, consumer: Consumer) -> list[int]:
+    def partitions(self, consumer: Consumer) -> list[int]:
+        """Return the numbers of its partitions."""
         metadata = consumer.list_topics(self._topic, timeout=_SECONDS).topics[self._topic]
         if metadata.error is not None:
             said = told(metadata.error, right("Read", "topic", self._topic))
@@ -244,8 +248,19 @@ class DeadTopic:
             raise DovecoteError(msg)
         return list(metadata.partitions)
 
-    def _starts(self, consumer: Consumer, since: datetime | None) -> list[TopicPartition]:
-        places = [TopicPartition(self._topic, each, 0) for each in self._partitions(consumer)]
+    def _starts(self, consumer: Consumer, which: Which) -> list[TopicPartition]:
+        places = [TopicPartition(self._topic, each, 0) for each in self.partitions(consumer)]
+        if which.places is not None:
+            # What became of a letter lies after it.
+            for place in places:
+                offsets = [at for number, at in which.places if number == place.partition]
+                place.offset = min(offsets, default=OFFSET_END)
+            return places
+        return self.begins(consumer, which.since)
+
+    def begins(self, consumer: Consumer, since: datetime | None) -> list[TopicPartition]:
+        """Return where each partition begins, or its first record of `since` or later."""
+        places = [TopicPartition(self._topic, each, 0) for each in self.partitions(consumer)]
         if since is None:
             return places
         for place in places:
@@ -280,9 +295,9 @@ class DeadTopic:
                     else:
                         deadline, ended = time.monotonic() + _PATIENCE_SECONDS, True
                 else:
-                    moved |= self._step_over(consumer, message, error)
+                    moved |= self.step_over(consumer, message, error)
 
-    def _step_over(self, consumer: Consumer, message: Any, error: KafkaError) -> set[int]:  # noqa: ANN401  # confluent-kafka has no types of its own
+    def step_over(self, consumer: Consumer, message: Any, error: KafkaError) -> set[int]:  # noqa: ANN401  # confluent-kafka has no types of its own
         """
         Go on after a batch that cannot be read, if a note says so; return its partition, if any.
 
@@ -316,7 +331,7 @@ class DeadTopic:
 
     def _whole(self, letters: Sequence[Letter]) -> Iterator[tuple[Letter, Record | None]]:
         """Yield letters with their records; None: the topic no longer keeps it."""
-        with self._consumer() as consumer:
+        with self.consumer() as consumer:
             for partition, group in groupby(letters, lambda letter: letter.at[0]):
                 wanted = list(group)
                 consumer.assign([TopicPartition(self._topic, *wanted[0].at)])
@@ -330,14 +345,15 @@ class DeadTopic:
 
     def _at(self, topic: str, partition: int, offset: int) -> Record | None:
         """Return the record at a place; None: it is not there."""
-        with self._consumer() as consumer:
+        with self.consumer() as consumer:
             consumer.assign([TopicPartition(topic, partition, offset)])
             for record in self._until_end(consumer, {partition}):
                 return record if record[1:3] == (partition, offset) else None
         return None
 
     @contextmanager
-    def _consumer(self) -> Iterator[Consumer]:
+    def consumer(self, **more: str | int) -> Iterator[Consumer]:
+        """Yield a client that sees what is committed; `more`: further properties of it."""
         consumer = Consumer(
             {
                 **CHECKED,
@@ -348,6 +364,7 @@ class DeadTopic:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 100,
+                **more,
             }
         )
         try:
@@ -357,7 +374,8 @@ class DeadTopic:
 
 
 @contextmanager
-def _kafka_errors(topic: str) -> Iterator[None]:
+def kafka_errors(topic: str) -> Iterator[None]:
+    """Raise errors of the client as ones that say what to do."""
     try:
         yield
     except (KafkaException, SystemError) as error:

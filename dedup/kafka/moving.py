@@ -111,7 +111,7 @@ class Mover:
         given = {"partition": partition, "on_delivery": self._reported}
         self._send(self._topic, Copy(key, None, headers), **given)
 
-    def write(self, moves: Sequence[Move], action: Action) -> None:
+    def write(self, moves: Sequence[Move], action: Action, by: str = "") -> None:
         """
         Send copies and what became of their letters, and wait for their delivery.
 
@@ -123,7 +123,7 @@ class Mover:
             letter, where, copy = move
             if copy is not None:
                 self._send(where, copy, on_delivery=partial(self._reported, move=move))
-            self.mark(letter.at[0], letter.key, resolution(letter, action))
+            self.mark(letter.at[0], letter.key, resolution(letter, action, by))
         self._deliver()
         for (letter, where, copy), error in refused:
             if copy is not None:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from dedup.health import Health
+from dedup.health import Health, Levels
 from dedup.kafka.absent import Absent
 from dedup.kafka.assignment import Assignment
 from dedup.kafka.fatal import reason_to_end
@@ -85,6 +85,7 @@ class Polling:
         self._closed = False
         self._observed = 0.0
         self._remembered = 0
+        self._outcomes_before = self._metrics.handled_in_all, self._metrics.failed_in_all
 
     def run(self, stop: threading.Event) -> None:
         """Poll until `stop`, then drain, commit and give up the assigned partitions."""
@@ -114,7 +115,8 @@ class Polling:
                 each.batch = {}
         progressed = self._partitions.collect()
         self._partitions.commits.tick(self._assigned.values())
-        self._health.polled(progressed=progressed or not self._partitions.in_memory()[0])
+        idle = not self._partitions.in_memory()[0]
+        self._health.polled(progressed=progressed or idle, worked=progressed)
         self._observe()
         # Wake workers last: they need the interpreter, which this thread releases when it polls.
         self._workers.wake(ready)
@@ -285,11 +287,29 @@ class Polling:
         self._metrics.amplified(self._amplification.report())
         ends = {place: self._end_of(*place) for place in self._assigned}
         self._watch.observe(ends)
-        lacking = self._subscribing.lacking, self._absent.report(now), self._watch.report()
-        self._health.lacking = "; ".join(each for each in lacking if each)
+        absent = self._subscribing.lacking, self._absent.report(now)
+        lacking, stuck = "; ".join(each for each in absent if each), self._watch.report()
+        self._health.lacking = "; ".join(each for each in (lacking, stuck) if each)
         self._health.unmoved = unmoved.summed(self._standing(ends, now))
+        self._outcomes(now)
+        self._health.levels = Levels(
+            lacking=lacking,
+            held=stuck,
+            assigned=len(self._assigned),
+            waits=waits,
+            in_memory=records,
+            oldest=self._workers.oldest,
+            lag_rows=self._metrics.rows_behind,
+            lag_seconds=self._metrics.longest_lag,
+        )
         if self._health.unmoved:
             _rarely.warning("%s", self._health.unmoved)
+
+    def _outcomes(self, now: float) -> None:
+        """Note what became of records since the last look."""
+        before, metrics = self._outcomes_before, self._metrics
+        found = self._outcomes_before = metrics.handled_in_all, metrics.failed_in_all
+        self._health.recent.add(now, found[0] - before[0], found[1] - before[1])
 
     def _end_of(self, topic: str, partition: int) -> int:
         """Return the end of a partition's log, as far as the client knows it."""

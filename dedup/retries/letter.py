@@ -1,6 +1,6 @@
 """Dead letters for operators: their content, how to select them, and where they go."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple, TypeAlias
@@ -13,6 +13,8 @@ from outbox.errors import BadSettings, InvalidEvent
 from outbox.timestamps import milliseconds
 
 Action: TypeAlias = Literal["requeued", "dropped"]
+
+_MOST_NAME = 200
 
 At: TypeAlias = tuple[int, int]
 """Partition and offset in the dead-letter topic."""
@@ -37,6 +39,8 @@ class Letter(NamedTuple):
     """The topic would not have taken it whole."""
     left: copies.Left | None
     """Where the value is that it lacks; None: it has one, or does not say."""
+    type: str | None = None
+    """The event's type; None: it cannot be read."""
 
     @property
     def name(self) -> str:
@@ -61,6 +65,13 @@ class Which:
     until: datetime | None = None
     groups: Collection[str | None] = ()
     """The letters' consumer groups; None stands for letters that name none."""
+    topic: str | None = None
+    """The topic that they come from."""
+    type: str | None = None
+    places: Collection[At] | None = None
+    """No others than these."""
+    passes: Callable[[Record], bool] | None = None
+    """Whether a letter's record is meant, by what it contains."""
 
     def has(self, letter: Letter) -> bool:
         return (
@@ -70,7 +81,14 @@ class Which:
             and (self.since is None or letter.died_at >= self.since)
             and (self.until is None or letter.died_at < self.until)
             and (not self.groups or letter.group in self.groups)
+            and (self.topic is None or letter.origin_topic == self.topic)
+            and (self.type is None or letter.type == self.type)
+            and (self.places is None or letter.at in self.places)
         )
+
+    def takes(self, letter: Letter, record: Record) -> bool:
+        """Return whether a letter is selected, which is in `record`."""
+        return self.has(letter) and (self.passes is None or self.passes(record))
 
     @property
     def is_narrowed(self) -> bool:
@@ -95,7 +113,16 @@ def letter(record: Record) -> Letter:
         size=len(record.value or b""),
         without_value=any(name == envelope.WITHOUT_VALUE for name, _ in record.headers),
         left=None if lacks is None else copies.left_of(lacks),
+        type=_type(record),
     )
+
+
+def _type(record: Record) -> str | None:
+    found = next((value for name, value in record.headers if name == envelope.TYPE and value), b"")
+    try:
+        return found.decode() or envelope.FOREIGN_TYPE
+    except UnicodeDecodeError:
+        return None
 
 
 def resolved(record: Record) -> At | None:
@@ -108,9 +135,10 @@ def resolved(record: Record) -> At | None:
     return None
 
 
-def resolution(found: Letter, action: Action) -> list[Pair]:
-    """Return the headers of the record that reports the fate of a letter."""
-    return [(envelope.RESOLVES, f"{found.at[1]} {action}".encode())]
+def resolution(found: Letter, action: Action, by: str = "") -> list[Pair]:
+    """Return the headers of the record that reports the fate of a letter, and who decided it."""
+    said = f"{found.at[1]} {action}" + (f" by {by[:_MOST_NAME]}" if by else "")
+    return [(envelope.RESOLVES, said.encode(errors="backslashreplace"))]
 
 
 def standing(records: Iterable[Record], which: Which) -> list[Letter]:
@@ -146,7 +174,9 @@ def first_standing(
         if gone is not None:
             found.pop(gone, None)
             others.discard(gone)
-        elif (among is None or record[1:3] in among) and which.has(one := letter(record)):
+        elif (among is None or record[1:3] in among) and which.takes(
+            one := letter(record), record
+        ):
             if most is not None and len(found) >= most:
                 others.add(one.at)
             else:

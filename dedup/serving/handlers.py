@@ -1,6 +1,7 @@
 """Handlers of events, in all the forms in which they can be called."""
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from dedup.rules.policies.departures import leave
@@ -19,15 +20,19 @@ from dedup.serving.ways_out import guarded, leave_awaited
 from outbox.envelope import require_readable
 from outbox.event import Event
 
+_event: Callable[[Record], Event] = attrgetter("event")
 
-def of_records(handler: Callable[[Event], Any]) -> Callable[[Record], Any]:
+
+def of_records(
+    handler: Callable[[Event], Any], event_of: Callable[[Record], Event] = _event
+) -> Callable[[Record], Any]:
     """Return a guarded handler of records that passes their events to `handler`."""
     # This is `guarded` once more: another call for each record would cost something.
     if is_awaited(handler):
 
         async def handle_awaited(record: Record) -> Any:  # noqa: ANN401  # what the handler returns
             try:
-                return await handler(record.event)
+                return await handler(event_of(record))
             except BaseException as error:
                 leave_awaited(error)
                 raise
@@ -36,7 +41,7 @@ def of_records(handler: Callable[[Event], Any]) -> Callable[[Record], Any]:
 
     def handle(record: Record) -> Any:  # noqa: ANN401  # what the handler returns
         try:
-            return handler(record.event)
+            return handler(event_of(record))
         except BaseException as error:
             leave(error)
             raise
@@ -71,18 +76,20 @@ def of_whole_records(
     return handle
 
 
-def of_batches(handler: Callable[[list[Event]], Any]) -> Callable[[Sequence[Record]], Any]:
+def of_batches(
+    handler: Callable[[list[Event]], Any], event_of: Callable[[Record], Event] = _event
+) -> Callable[[Sequence[Record]], Any]:
     """As `of_records`, for a handler of several events."""
     guarded_handler = guarded(handler)
     if is_awaited(handler):
 
         async def handle_awaited(records: Sequence[Record]) -> Any:  # noqa: ANN401  # the handler's
-            return await guarded_handler([record.event for record in records])
+            return await guarded_handler([event_of(record) for record in records])
 
         return handle_awaited
 
     def handle(records: Sequence[Record]) -> Any:  # noqa: ANN401  # what the handler returns
-        return guarded_handler([record.event for record in records])
+        return guarded_handler([event_of(record) for record in records])
 
     return handle
 

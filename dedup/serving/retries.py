@@ -14,7 +14,7 @@ from dedup.retries.fate import DeadLetter, Later, decide
 from dedup.retries.held_states import Forgetful, NotKept, Place, State, States, is_of
 from dedup.retries.plan import Plan
 from dedup.rules.identity import stored
-from dedup.rules.policies.decode import Undecodable
+from dedup.rules.policies.decode import Misfit, Undecodable
 from dedup.rules.policies.results import Dead, Result, Retry
 from dedup.rules.policies.signatures import is_awaited
 from dedup.rules.record import Record
@@ -42,6 +42,10 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _nothing() -> None:
+    """Take no note of a failure."""
+
+
 class Retries:
     """
     The `Aside` of a consumer, and the wrapper of its handler.
@@ -58,8 +62,10 @@ class Retries:
         states: States | None = None,
         group: str | None = None,
         now: Callable[[], int] = _now,
+        failed: Callable[[], None] = _nothing,
     ) -> None:
-        self.plan = plan
+        """Hold nothing yet; `failed` is called for each attempt that failed."""
+        self.plan, self._failed = plan, failed
         self._letters, self._group, self._now = letters, group, now
         self._states = states or Forgetful()
         self._held: dict[Place, State] = {}
@@ -83,7 +89,7 @@ class Retries:
                 try:
                     result: Result | None = await handle(self.as_it_is(record) if held else record)
                 except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
-                    return self.plan.exceptions.result(error)
+                    return self._result(error)
                 return result
 
             return handler_awaited
@@ -94,7 +100,7 @@ class Retries:
             try:
                 result: Result | None = handle(self.as_it_is(record) if held else record)
             except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
-                return self.plan.exceptions.result(error)
+                return self._result(error)
             return result
 
         return handler
@@ -110,7 +116,7 @@ class Retries:
                 except Exception as error:
                     if len(records) > 1:
                         raise  # records are retried one by one to find the one at fault
-                    return [self.plan.exceptions.result(error)]
+                    return [self._result(error)]
 
             return handler_awaited
 
@@ -121,9 +127,15 @@ class Retries:
             except Exception as error:
                 if len(records) > 1:
                     raise  # records are retried one by one to find the one at fault
-                return [self.plan.exceptions.result(error)]
+                return [self._result(error)]
 
         return handler
+
+    def _result(self, error: Exception) -> Result:
+        # It would not fit the next time either.
+        return (
+            Dead(str(error)) if isinstance(error, Misfit) else self.plan.exceptions.result(error)
+        )
 
     def _taken(self, records: Sequence[Record]) -> tuple[list[Record], list[Dead | None]]:
         """
@@ -178,6 +190,8 @@ class Retries:
             patience=self.plan.patience,
         )
         as_it_is = record._replace(headers=envelope.with_delivery(record.headers, before))
+        if not isinstance(fate, Later) or fate.error is not None:
+            self._failed()
         if isinstance(fate, Later):
             try:
                 if not self.plan.tiers:

@@ -104,6 +104,10 @@ class ConsumerSettings(Settings):
     stall_after: PositiveDuration = timedelta(seconds=60)
     """/readyz fails when records are in memory and none was completed for this long."""
 
+    behind_after: PositiveDuration = timedelta(minutes=5)
+    """A consumer is `behind` while a record in memory is older than this: see
+    [states](states.md)."""
+
     retries: RetriesSettings = RetriesSettings()
     """How to treat records that are not handled to their end."""
 

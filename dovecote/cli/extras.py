@@ -16,6 +16,9 @@ EXTRAS: Mapping[str, str | None] = {
     "replay": "consume",
     "schema": "relay",
     "topic": "consume",
+    "dead": "consume",
+    "find": "consume",
+    "console": "push",
     "stack": "stack",
     "demo": "demo",
 }

@@ -87,6 +87,23 @@ LogLevelOption: TypeAlias = Annotated[
 KeyOption: TypeAlias = Annotated[
     str | None, typer.Option("--key", metavar="KEY", help="Only this key, as text.")
 ]
+IdOption: TypeAlias = Annotated[
+    str | None, typer.Option("--id", metavar="ID", help="Only the event with this id.")
+]
+TypeOption: TypeAlias = Annotated[
+    str | None, typer.Option("--type", metavar="TYPE", help="Only events of this type.")
+]
+OfTopicOption: TypeAlias = Annotated[
+    str | None, typer.Option("--topic", metavar="TOPIC", help="Only events for this topic.")
+]
+WhereOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="EXPRESSION",
+        help="Only events for which it holds, such as `value.total > 100`.",
+    ),
+]
 ReasonOption: TypeAlias = Annotated[
     str | None,
     typer.Option("--reason", metavar="TEXT", help="Only reasons that contain this text."),
@@ -110,6 +127,10 @@ UntilOption: TypeAlias = Annotated[
         help=f"Only what was given up before this time, such as {EXAMPLE}.",
     ),
 ]
+DryRunOption: TypeAlias = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+]
+YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", help="Ask no question first.")]
 AllOption: TypeAlias = Annotated[bool, typer.Option("--all", help="All of them.")]
 
 EventIdArgument: TypeAlias = Annotated[

@@ -18,6 +18,9 @@ class _Commands(Lazy):
         "replay": "replay:replay",
         "schema": "schema:schema",
         "topic": "topic:topic",
+        "dead": "dead:dead",
+        "find": "find:find",
+        "console": "console:console",
         "stack": "stack:stack",
         "demo": "demo:demo",
     }

@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from dovecote.process.health import HealthReport, Ready
+from dovecote.process.states import State
 from outbox.errors import NoToken
 from outbox.tokens.source import all_renewals, source_of
 
@@ -30,7 +31,11 @@ class ReadyWithTokens:
         found = self._health.ready()
         troubles = [each.trouble for each in all_renewals() if each.trouble]
         said = [each for each in troubles if each not in found.reason]
-        return replace(found, reason="; ".join([found.reason, *said])) if said else found
+        if not troubles:
+            return found
+        # Clients go on with what they have; but the part fails at what it tries.
+        state = State.FAILING if found.state.is_green else found.state
+        return replace(found, reason="; ".join([found.reason, *said]), state=state)
 
 
 class TokenNumbers(Collector):

@@ -1,5 +1,7 @@
 """The metrics that `push` exposes."""
 
+from contextlib import suppress
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -88,7 +90,8 @@ class Metrics:
             self._stuck,
             self._held_back,
         ):
-            gauge.remove(subscription)
+            with suppress(KeyError):  # older clients raise it for a series that there is not
+                gauge.remove(subscription)
 
 
 class SubscriptionMetrics:

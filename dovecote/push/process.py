@@ -7,7 +7,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.registry import Collector
 
+from dovecote.process.health import StateNumbers
 from dovecote.process.http.connections import Bounds
 from dovecote.process.http.server import serve
 from dovecote.process.tokens import ReadyWithTokens, TokenNumbers
@@ -18,6 +20,7 @@ from dovecote.push.api.control import Control
 from dovecote.push.api.own_token import default_file, made
 from dovecote.push.api.web import metrics, page
 from dovecote.push.delivery.engine import Engine, HeldIn, Surroundings
+from dovecote.push.health import SubscriptionNumbers
 from dovecote.push.rules.access.scope import Scope, everything
 from dovecote.push.rules.access.shares import room_for
 from dovecote.push.rules.sending.addresses import networks
@@ -90,7 +93,7 @@ def running(
         journal.start()
         stack.callback(journal.stop)
         engine, registry = make(journal)
-        numbers = TokenNumbers(registry)
+        numbers: Collector = TokenNumbers(registry)
         engine.start()
         stack.callback(engine.stop)
         feed = Feed(
@@ -103,6 +106,10 @@ def running(
             every=settings.poll.total_seconds(),
         )
         scopes = settings.api.scopes() or _own(settings.api, environ)
+        known = ReadyWithTokens(feed.health)
+        numbers = StateNumbers(
+            "push", {}, known, SubscriptionNumbers(lambda: feed.health.reports, numbers)
+        )
         app = application(
             Control(
                 store,
@@ -125,11 +132,12 @@ def running(
                 http.port,
                 hosts=http.hosts,
                 bounds=_bounds(len(scopes)),
-                health=ReadyWithTokens(feed.health),
+                health=known,
                 # They name all subscriptions, also those that some token may not see.
                 numbers=numbers if all(scope.sees_all for _, scope in scopes) else None,
             )
         )
+        stack.enter_context(feed.health.asking(settings.brokers))
         feed.start()
         stack.callback(feed.stop)
         yield Running(Listening(http.host, port), feed)

@@ -26,6 +26,7 @@ from outbox.producer.waiting import Via, size_of
 from outbox.secrets import asked
 from outbox.threads import require_threads
 from outbox.writing import statements, tracing
+from outbox.writing.declared import as_event
 
 __all__ = ["Counted", "Options", "Producer", "RouteState", "Via"]
 
@@ -113,7 +114,7 @@ class Producer:
     def _connect(self) -> Direct:
         return Direct(self._configuration)
 
-    def send(self, event: Event) -> Via:
+    def send(self, event: Event[Any] | object) -> Via:
         """
         Send an event; return who has accepted it, once it is accepted.
 
@@ -124,7 +125,7 @@ class Producer:
         """
         return self.send_soon(event).result()
 
-    async def send_async(self, event: Event) -> Via:
+    async def send_async(self, event: Event[Any] | object) -> Via:
         """As `send`. Cancelling does not take the event back."""
         made = self._made(event)
         sender = self._sender
@@ -133,7 +134,7 @@ class Producer:
             promise = await asyncio.to_thread(sender.wait_and_offer, *made)
         return await asyncio.wrap_future(promise)
 
-    def send_soon(self, event: Event) -> "Future[Via]":
+    def send_soon(self, event: Event[Any] | object) -> "Future[Via]":
         """
         Send an event, and return the promise of what `send` returns or raises.
 
@@ -164,8 +165,9 @@ class Producer:
         """The producer's current state."""
         return self._sender.state
 
-    def _made(self, event: Event) -> tuple[Event, Lane | None, int]:
+    def _made(self, given: object) -> tuple[Event, Lane | None, int]:
         """Return the event as either way sends it, its lane and its size."""
+        event = given if isinstance(given, Event) else as_event(given)
         key, trace = event.key_bytes(), event.traceparent or tracing.current_traceparent()
         # The value may be a list that the caller changes later.
         made = replace(

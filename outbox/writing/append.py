@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from outbox import schema as outbox_schema
 from outbox.errors import DovecoteError, NotAllowed, NoTransaction, SchemaMissing
-from outbox.event import Event, Limits
+from outbox.event import Limits
 from outbox.postgres.session import hides_rows
 from outbox.schema.belongings import showing
 from outbox.writing import statements, tracing
@@ -20,7 +20,7 @@ _RESTRICTED = "may not write to topic"
 class Append(NamedTuple):
     """The events of one call, and how they are to be written."""
 
-    events: Sequence[Event]
+    events: Sequence[object]
     schema: str
     limits: Limits
 

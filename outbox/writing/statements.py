@@ -14,6 +14,7 @@ from outbox.envelope import TRACEPARENT
 from outbox.errors import InvalidEvent
 from outbox.event import Event, Headers, Limits, require_headers
 from outbox.postgres.ours import Ours
+from outbox.writing.declared import as_event
 
 # A record in such a topic would pass for Kafka's own, for a relay's progress, for an operator's
 # decision, or for what push has put there.
@@ -66,20 +67,19 @@ class _Row(NamedTuple):
 
 
 def append(
-    events: Sequence[Event], *, schema: str, limits: Limits, traceparent: str | None = None
+    given: Sequence[object], *, schema: str, limits: Limits, traceparent: str | None = None
 ) -> Statement:
     """
-    Return the statement that appends `events`, in their order, in one round trip.
+    Return the statement that appends events, in their order, in one round trip.
+
+    An object of a class that was declared as an event is one.
 
     Events without a `traceparent` get this one.
 
     Raises:
         InvalidEvent: an event could never be published; the message says which and why.
     """
-    for event in events:
-        if not isinstance(event, Event):
-            msg = f"an event is an outbox.Event, not {type(event).__name__}"
-            raise InvalidEvent(msg)
+    events = [each if isinstance(each, Event) else as_event(each) for each in given]
     if len(events) == 1:
         own = _stored_headers(events[0], traceparent)
         row = _row(events[0], own, limits)

@@ -53,10 +53,31 @@ class Asking:
         self._have_made(self._admin, [t for t, error in found.items() if error in MISSING])
         return {topic: None if error is None else _reason(error) for topic, error in found.items()}
 
-    def _described(self, admin: AdminClient, topics: list[str]) -> Mapping[str, int | None]:
+    def trouble(self, topics: Collection[str], seconds: float) -> str:
+        """
+        Return why nothing could be published to `topics` now, empty if it could; creates none.
+
+        A topic that is not there yet is no trouble. It waits for two answers, `seconds` for each.
+        """
+        if self._admin is None:
+            self._admin = lasting(AdminClient, self._properties, _log)
+        try:
+            self._admin.list_topics(ALWAYS_THERE, seconds)  # as above
+        except KafkaException as error:
+            self._admin.poll(0)  # calls error_cb
+            return f"Kafka: {error.args[0].str()}"
+        found = self._described(self._admin, list(topics), seconds)
+        for topic, code in found.items():
+            if code is not None and code not in MISSING:
+                return f"Kafka: topic {topic!r}: {KafkaError(code).str()}"
+        return ""
+
+    def _described(
+        self, admin: AdminClient, topics: list[str], seconds: float = _ANSWER
+    ) -> Mapping[str, int | None]:
         """Return the error code of each topic, or None; one request asks for all of them."""
         answers = admin.describe_topics(
-            TopicCollection(topics), include_authorized_operations=True, request_timeout=_ANSWER
+            TopicCollection(topics), include_authorized_operations=True, request_timeout=seconds
         )
         found: dict[str, int | None] = {}
         for topic, answer in answers.items():

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal, LiteralString
 
@@ -74,6 +74,11 @@ class Which:
     ids: Sequence[str] = ()
     topic: str | None = None
     key: bytes | None = None
+    type: str | None = None
+    reason: str | None = None
+    """Part of the reason, in upper or lower case."""
+    since: datetime | None = None
+    until: datetime | None = None
 
 
 EVERYTHING = Which()
@@ -138,6 +143,21 @@ class Desk:
         )
         with self._conn.cursor(row_factory=class_row(ParkedEvent)) as cursor:
             return cursor.execute(self._filled(query, which), self._given(which, most)).fetchall()
+
+    def newest(
+        self, which: Which, most: int, before: tuple[datetime, str] | None = None
+    ) -> list[ParkedEvent]:
+        """Return parked events, the newest first; `before`: older ones, by time and id."""
+        query: LiteralString = (
+            "SELECT {columns} FROM {parked} AS p WHERE p.name = %(name)s AND {which}"
+            ' AND (%(at)s::timestamptz IS NULL OR (p.parked_at, p.id::text COLLATE "C")'
+            ' < (%(at)s::timestamptz, %(id)s::text COLLATE "C"))'
+            ' ORDER BY p.parked_at DESC, p.id::text COLLATE "C" DESC LIMIT %(most)s'
+        )
+        at, id_ = before or (None, "")
+        given = {**self._given(which, most), "at": at, "id": id_}
+        with self._conn.cursor(row_factory=class_row(ParkedEvent)) as cursor:
+            return cursor.execute(self._filled(query, which), given).fetchall()
 
     def content(self, number: int) -> Content | None:
         """Return the content of a parked event; None: it is no longer parked."""
@@ -218,6 +238,14 @@ class Desk:
             conditions.append("p.topic = %(topic)s")
         if which.key is not None:
             conditions.append("p.key = %(key)s")
+        if which.type is not None:
+            conditions.append("p.type = %(type)s")
+        if which.reason is not None:
+            conditions.append("strpos(lower(p.reason), lower(%(reason)s)) > 0")
+        if which.since is not None:
+            conditions.append("p.parked_at >= %(since)s")
+        if which.until is not None:
+            conditions.append("p.parked_at < %(until)s")
         return sql.SQL(query).format(
             parked=self._parked,
             commands=self._commands,
@@ -228,14 +256,12 @@ class Desk:
         )
 
     def _given(self, which: Which, most: int = 0) -> dict[str, object]:
-        ids = list(which.ids)
-        given = {"name": self._name, "ids": ids, "topic": which.topic, "key": which.key}
-        return {**given, "most": most}
+        return {**asdict(which), "ids": list(which.ids), "name": self._name, "most": most}
 
 
 def _whole(action: Action, which: Which) -> LiteralString:
     """Return the condition for events that are selected by key or topic, not one by one."""
-    if not which.ids:
+    if not (which.ids or which.type or which.reason or which.since or which.until):
         return "true" if which.key is None else "p.holds"
     return "p.holds" if action == "requeue" else "false"
 
@@ -250,12 +276,18 @@ def desk(settings: RelaySettings) -> Iterator[Desk]:
         Refused: the role lacks a right, or the outbox is published in another number of shards.
         SchemaMissing: the outbox is not installed.
     """
-    schema, dsn = settings.schema_name, settings.dsn
+    (shard,) = settings.own_shards()
+    limits = Limits(settings.park_most, settings.park_most_of_key)
+    with desk_of(settings.dsn, settings.schema_name, shard, limits=limits) as opened:
+        yield opened
+
+
+@contextmanager
+def desk_of(dsn: str, schema: str, shard: Shard, *, limits: Limits = NO_LIMITS) -> Iterator[Desk]:
+    """Open the parked events of a shard; raises what `desk` does."""
     with explained(schema, dsn), connect(dsn, purpose="parked") as conn:
         outbox_schema.require(conn, schema)
-        require_noted(conn, schema, Shard(settings.name, of=settings.shards))
-        (shard,) = settings.own_shards()
-        limits = Limits(settings.park_most, settings.park_most_of_key)
+        require_noted(conn, schema, Shard(shard.outbox, of=shard.of))
         yield Desk(conn, schema, shard.name, limits=limits)
 
 

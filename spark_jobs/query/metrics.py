@@ -4,6 +4,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -143,7 +144,8 @@ class Metrics:
         for topic, partition in found - before:
             self._held_back.labels(self._query, topic, str(partition)).set(1)
         for topic, partition in before - found:
-            self._held_back.remove(self._query, topic, str(partition))
+            with suppress(KeyError):  # older clients raise it for a series that there is not
+                self._held_back.remove(self._query, topic, str(partition))
 
     def progressed(self) -> None:
         self._progress_time.labels(self._query).set_to_current_time()

@@ -181,6 +181,8 @@ class Query:
 
     def _handle(self, rows: DataFrame, number: int) -> None:
         self._number = number
+        if self._watch is not None:
+            self._watch.health.begun()
         try:
             reports = self._reports(rows, number)
         except JobError as error:

@@ -11,6 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from dovecote.process.http.asking import ask
+from dovecote.process.states import State
 from outbox.errors import BadSettings
 from spark_jobs.query.watching import Watched
 
@@ -20,11 +21,12 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}  # noqa: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """One look at a job; if it does not run, only `query`, `ready` and `reason` count."""
+    """One look at a job; if it does not run, only the first four fields count."""
 
     query: str
     ready: bool
     reason: str
+    state: State = State.UNKNOWN
     batches: int = 0
     rows_per_s: float = 0.0
     lag_rows: int = 0
@@ -72,6 +74,7 @@ def look(query: str, url: str) -> Status:
         query=query,
         ready=bool(health["ok"]),
         reason=str(health["reason"]),
+        state=State(str(health.get("state", State.UNKNOWN))),
         batches=int(numbers.get("batches", 0)),
         rows_per_s=round(numbers.get("rows_per_second", 0.0), 1),
         lag_rows=int(numbers.get("lag_rows", 0)),

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
@@ -15,9 +15,12 @@ from pyspark.sql import SparkSession
 from dedup.rules.unmoved import Unmoved, standing, summed
 from dovecote.process.health import HealthReport
 from dovecote.process.http.state import serve
+from dovecote.process.proof import Proof
 from dovecote.process.settings import Duration, HttpSettings
+from spark_jobs.query.condition import QuerySeen, Role, condition
 from spark_jobs.query.metrics import Metrics
 from spark_jobs.query.progress import BatchLine, Summary, ends, lags
+from spark_jobs.query.proofs import kafka_proof
 from spark_jobs.query.settings import SourceSettings, SparkSettings
 from spark_jobs.query.source import Reading
 from spark_jobs.sink.group import GroupOffsets
@@ -40,6 +43,8 @@ class Watched(Protocol):
     def source(self) -> SourceSettings: ...
     @property
     def stall_after(self) -> Duration: ...
+    @property
+    def behind_after(self) -> Duration: ...
 
 
 class Watch:
@@ -49,7 +54,13 @@ class Watch:
         spark = settings.spark
         self.metrics = Metrics(spark.query)
         # Nothing is done between two triggers, and Spark reports nothing.
-        self.health = Health(settings.stall_after.total_seconds() + spark.pause().total_seconds())
+        pause = spark.pause().total_seconds()
+        self.health = Health(
+            settings.stall_after.total_seconds() + pause,
+            pause=pause,
+            behind_after=settings.behind_after.total_seconds(),
+            proof=kafka_proof(kafka),
+        )
         self._group = GroupOffsets(kafka, spark.query, self.metrics.committed)
         self._buckets: dict[str, Sequence[int]] = {}
 
@@ -64,6 +75,7 @@ class Watch:
         self.metrics.batch(line, done.counts)
         behind, ended = lags(progress), ends(progress)
         self.metrics.lag(behind)
+        self.health.took(line.rows, line.lag_rows, line.lag_seconds)
         self.health.reached(ended, behind)
         self._group.report(ended)
         self._buckets.update(done.buckets)
@@ -102,15 +114,22 @@ def watching(settings: Watched, *, reads: Reading | None = None) -> Iterator[Wat
         topics = tuple(read.source.topics)
         held = HeldBack(Cluster(read.kafka), topics, after=after, found=watch.held)
         stack.enter_context(held.at_work())
+        if watch.health.proof is not None:
+            stack.enter_context(watch.health.proof.at_work())
         if http.port is not None:
             port = stack.enter_context(
-                serve(http.host, http.port, watch.health, watch.metrics.registry, hosts=http.hosts)
+                serve(
+                    http.host,
+                    http.port,
+                    watch.health,
+                    watch.metrics.registry,
+                    hosts=http.hosts,
+                    part="spark",
+                    labels={"query": settings.spark.query},
+                )
             )
             _log.info("serving /metrics, /healthz, /readyz on %s:%d", http.host, port)
         yield watch
-
-
-Role = Literal["starting", "running", "stopped"]
 
 
 @dataclass(slots=True)
@@ -123,6 +142,12 @@ class Health:
     """
 
     stall_after: float
+    pause: float = 0.0
+    """The trigger, in seconds: nothing is done in between."""
+    behind_after: float = 300.0
+    """How old the newest record may be that was read, in seconds, while others wait."""
+    proof: Proof | None = field(default=None, repr=False)
+    """Whether Kafka answers."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _role: Role = "starting"
     _progressed: float = field(default_factory=time.monotonic)
@@ -130,6 +155,9 @@ class Health:
     _standing: str = ""
     _held: str = ""
     _next: str = ""
+    _batch: float | None = None
+    _worked: float | None = None
+    _lag: tuple[int, float] = 0, 0.0
 
     def __post_init__(self) -> None:
         self._unmoved = Unmoved(self.stall_after)
@@ -161,27 +189,47 @@ class Health:
     def progressed(self) -> None:
         """Record that a batch is done, or that there was none to do."""
         with self._lock:
-            self._role, self._progressed = "running", time.monotonic()
+            self._role, self._progressed, self._batch = "running", time.monotonic(), None
 
     def stopped(self) -> None:
         with self._lock:
             self._role = "stopped"
 
+    def begun(self) -> None:
+        """Record that a batch has begun."""
+        with self._lock:
+            self._batch = time.monotonic()
+
+    def took(self, rows: int, lag_rows: int, lag_seconds: float) -> None:
+        """Record how many records a batch had, and how many wait after it."""
+        with self._lock:
+            self._lag = lag_rows, lag_seconds
+            if rows:
+                self._worked = time.monotonic()
+
     def ready(self) -> HealthReport:
         """Return whether batches get done, or would be if there were any."""
+        trouble = "" if self.proof is None else self.proof.seen().trouble
         with self._lock:
-            role, idle = self._role, time.monotonic() - self._progressed
-            from_here = self._next
-            but = "; ".join(each for each in (self._held, self._standing) if each)
-        if role == "stopped":
-            return HealthReport(ok=False, role=role, reason="stopped")
-        if idle > self.stall_after:
-            reason = f"no batch was finished for {idle:.0f} s{from_here}"
-            return HealthReport(ok=False, role=role, reason=reason)
-        if role == "starting":
-            return HealthReport(ok=False, role=role, reason="no batch was finished yet")
-        reason = f"progressing, but {but}" if but else "progressing"
-        return HealthReport(ok=True, role=role, reason=reason)
+            now = time.monotonic()
+            seen = QuerySeen(
+                role=self._role,
+                progressed=now - self._progressed,
+                stall_after=self.stall_after,
+                pause=self.pause,
+                batch=None if self._batch is None else now - self._batch,
+                worked=None if self._worked is None else now - self._worked,
+                trouble=trouble,
+                held=self._held,
+                standing=self._standing,
+                next=self._next,
+                lag_rows=self._lag[0],
+                lag_seconds=self._lag[1],
+                behind_after=self.behind_after,
+            )
+        state, reason = condition(seen)
+        ok = seen.role == "running" and seen.progressed <= seen.stall_after
+        return HealthReport(ok=ok, role=seen.role, reason=reason, state=state)
 
 
 Progress = Callable[[Mapping[str, Any]], None]

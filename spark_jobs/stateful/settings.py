@@ -85,6 +85,10 @@ class StatefulSettings(Settings):
     stall_after: Duration = timedelta(seconds=120)
     """/readyz says no if no batch was finished for this long, plus the trigger's pause."""
 
+    behind_after: Duration = timedelta(minutes=5)
+    """A job is `behind` while records wait and the newest that it read is older than this: see
+    [states](states.md)."""
+
     http: HttpSettings = HttpSettings()
 
     _leave_guarantees_alone = field_validator("kafka")(leave_guarantees_alone)

@@ -183,7 +183,7 @@ def test_a_direct_producer_needs_one_right_and_names_it_while_events_take_the_ot
     kafka: Guarded, topic: MakeTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = topic(1)
-    event_ = Event(topic=name, key=None, type="Tested", value={})
+    event_: Event[object] = Event(topic=name, key=None, type="Tested", value={})
     rights = listed("direct producer", topic=name)
     with new_database(kafka.stack) as dsn:
         with psycopg.connect(dsn) as conn:

@@ -21,7 +21,7 @@ from spark_jobs.operators.replay import TracedOperator
 from spark_jobs.query.progress import BatchLine
 from spark_jobs.stateful import job as stateful_job
 from spark_jobs.stateful.settings import JOBS, StatefulSettings
-from tests.spark.fix_spark import PARTITIONS, as_record, in_thread
+from tests.spark.fix_spark import AN_HOUR, PARTITIONS, as_record, in_thread
 from tests.support.fix_stack import MakeTopic
 from tests.support.waiting import consume, patient, until
 
@@ -182,7 +182,11 @@ def stateful(stack: Stack, topic: MakeTopic, tmp_path: Path, spark: SparkSession
             "kafka": {"bootstrap.servers": stack.kafka.bootstrap},
             "source": {"topics": list(topics), "starting_offsets": "earliest"},
             "operator": {"type": name, **operator},
-            "output": {"topic": topic(2), "late_topic": topic(), "dead_letter_topic": topic()},
+            "output": {
+                "topic": topic(2, message_timestamp_after_max_ms=AN_HOUR),
+                "late_topic": topic(),
+                "dead_letter_topic": topic(),
+            },
             "state": {"buckets": 3},
             "spark": {
                 "query": query,

@@ -95,7 +95,7 @@ def test_a_jobs_results_are_those_of_the_policy_on_each_batch(
             for _, of_key in by_key(batch, lambda each: each.key)
             for verdict in POLICIES[policy](
                 of_key,
-                matches=lambda each: decode.as_json(each).value["n"] > 0,  # type: ignore[index]  # it is one
+                matches=lambda each: decode.as_json(each).value["n"] > 0,
                 handle=lambda _: Done(),
                 identity=identity,
             )

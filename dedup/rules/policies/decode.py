@@ -20,6 +20,10 @@ class Undecodable(DovecoteError):
     """The value of a record is not in the format that the settings name."""
 
 
+class Misfit(Undecodable):
+    """The value of a record is not what the handler's annotation says."""
+
+
 def as_json(record: Record) -> Event:
     """
     Return the event with its JSON value as Python objects, and its key as text if it is text.

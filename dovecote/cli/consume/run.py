@@ -71,7 +71,14 @@ def run(
 
     on_end(end)
     relax()
-    with served(settings.http, consumer.health, consumer.metrics.registry, log):
+    with served(
+        settings.http,
+        consumer.health,
+        consumer.metrics.registry,
+        log,
+        part="consumer",
+        labels={"group": settings.group},
+    ):
         log.info("group %r reads %s", settings.group, ", ".join(settings.topics))
         try:
             consumer.run()

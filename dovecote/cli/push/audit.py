@@ -7,7 +7,7 @@ import typer
 
 from dovecote.cli import printed
 from dovecote.cli.options import HERE, ApiOption, JsonOption, LimitOption, TokenOption
-from dovecote.cli.push.client import Api
+from dovecote.push.client import Api
 
 
 def audit(

@@ -24,7 +24,7 @@ from dovecote.cli.options import (
     TokenOption,
     UntilOption,
 )
-from dovecote.cli.push.client import Api
+from dovecote.push.client import Api
 from outbox.errors import BadSettings, DovecoteError
 
 dead = App("dead", "See, requeue or drop dead letters of a subscription.")

@@ -3,6 +3,7 @@
 import json
 import sys
 import tomllib
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,8 +19,9 @@ from dovecote.cli.options import (
     SubscriptionArgument,
     TokenOption,
 )
-from dovecote.cli.push.client import Api, position
 from dovecote.process import strict_json
+from dovecote.process.states import State
+from dovecote.push.client import Api
 from outbox.errors import BadSettings
 
 
@@ -66,7 +68,7 @@ def subscribe(
         msg = "say what: a file, or --id, --topic and --endpoint"
         raise BadSettings(msg)
     made = Api.of(api, token_file)("POST", "/subscriptions", given)
-    typer.echo(f"{made['id']}  {made['status']['state']}")
+    typer.echo(f"{made['id']}  {made['health']['state']}")
 
 
 def list_(
@@ -145,7 +147,7 @@ def replay(
     Example: dovecote push replay slack --start 2026-02-01T09:30+01:00
     """
     moved = Api.of(api, token_file)(
-        "POST", f"/subscriptions/{id_}/replay", {"start": position(start, offset or [])}
+        "POST", f"/subscriptions/{id_}/replay", {"start": _position(start, offset or [])}
     )
     for topic, partitions in moved["offsets"].items():
         for partition, number in partitions.items():
@@ -190,6 +192,36 @@ def schema() -> None:
     typer.echo(json.dumps(json_schema(), indent=2))
 
 
+def _position(start: str | None, offsets: list[str]) -> object:
+    """
+    Return what options say of where to go on, as the API takes it.
+
+    Raises:
+        BadSettings: they say nothing, both, or nothing that can be read.
+    """
+    if (start is None) == (not offsets):
+        msg = "give --start or --offset"
+        raise BadSettings(msg)
+    if start in {"earliest", "latest"}:
+        return start
+    if start is not None:
+        try:
+            time = datetime.fromisoformat(start)
+        except ValueError:
+            msg = f"--start {start!r} is not earliest, latest or a time such as 2026-02-01T09:30"
+            raise BadSettings(msg) from None
+        return {"time": (time if time.tzinfo else time.replace(tzinfo=UTC)).isoformat()}
+    found: dict[str, dict[str, int]] = {}
+    for each in offsets:
+        topic, _, place = each.partition(":")
+        partition, _, number = place.partition(":")
+        if not (partition.isdecimal() and number.isdecimal()):
+            msg = f"--offset {each!r} is not TOPIC:PARTITION:OFFSET"
+            raise BadSettings(msg)
+        found.setdefault(topic, {})[partition] = int(number)
+    return {"offsets": found}
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
@@ -208,15 +240,18 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _line(each: dict[str, Any]) -> str:
-    counts, delivery = each["counts"], each["delivery"]
-    why = each["status"]["reason"] or delivery["trouble"]
+    counts, delivery, health = each["counts"], each["delivery"], each["health"]
+    why, since = health["reason"], health["since"]
+    state = State(health["state"])
+    if not state.is_green and since:
+        why = f"{why}, since {since[:19]}Z"
     lag = "?" if delivery["lag"] is None else delivery["lag"]
     endpoint = each.get("endpoint")  # one that is not valid any more may lack it
     url = printed.text(str(endpoint.get("url", "?") if isinstance(endpoint, dict) else "?"))
     return (
-        f"{each['id']}  {each['status']['state']}  lag {lag}  delivered {counts['delivered']}"
+        f"{each['id']}  {state}  lag {lag}  delivered {counts['delivered']}"
         f"  failed {counts['failed']}  dead {counts['dead']}  {url}"
-        + (f"  ({printed.text(why)})" if why else "")
+        + (f"  ({printed.text(why)})" if why and not state.is_green else "")
     )
 
 

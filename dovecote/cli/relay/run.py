@@ -51,16 +51,22 @@ def run(
         return
     log = configure(log_format, log_level)
     stop = threading.Event()
+    health = Health(
+        stall_after=settings.stall_after.total_seconds(),
+        behind_after=settings.behind_after.total_seconds(),
+        warn_bytes=settings.wal.warn_bytes,
+    )
 
     def end(*_: object) -> None:
+        health.ending()
         stop.set()
         threading.Thread(target=give_up, args=(log,), daemon=True).start()
 
     on_end(end)
     relax()
-    health = Health(stall_after=settings.stall_after.total_seconds())
     metrics = [Metrics(shard.name) for shard in settings.own_shards()]
-    with served(settings.http, health, Together(metrics), log):
+    labels = {"outbox": settings.name}
+    with served(settings.http, health, Together(metrics), log, part="relay", labels=labels):
         log.info(
             "relay of outbox %r, %s, from %s",
             settings.name,

@@ -12,11 +12,12 @@ import typer
 from dovecote.cli import printed
 from dovecote.cli.options import ConfigsOption, JsonOption
 from dovecote.cli.spark.environment import require_spark
+from dovecote.process.states import exit_status
 
 if TYPE_CHECKING:  # it needs PySpark's companions, which may not be installed
     from spark_jobs.query.status import Status
 
-_HEADS = ("QUERY", "READY", "ROWS/S", "LAG", "BATCH", "OPEN", "KEYS", "STATE", "SAYS")
+_HEADS = ("QUERY", "IS", "ROWS/S", "LAG", "BATCH", "OPEN", "KEYS", "STATE", "SAYS")
 _CLEAR = "\x1b[H\x1b[J"
 
 
@@ -36,7 +37,7 @@ def status(
     Show rate, lag, batch time and state of running jobs.
 
     It asks each job at its `http.port`; give --config once for each job. The exit status is 1 if
-    one of the jobs is not ready.
+    one of the jobs does not work.
 
     Example: dovecote spark status --config orders.toml --config calls.toml --watch
     """
@@ -57,7 +58,7 @@ def status(
                 typer.echo(_CLEAR, nl=False)
             typer.echo(table(found))
         if not watch:
-            raise typer.Exit(0 if all(each.ready for each in found) else 1)
+            raise typer.Exit(exit_status(each.state for each in found))
         time.sleep(every)
 
 
@@ -74,10 +75,15 @@ def table(found: "list[Status]") -> str:
 
 def _row(each: "Status") -> tuple[str, ...]:
     if not each.ready and not each.batches:
-        return (each.query, "no", *["-"] * (len(_HEADS) - 3), printed.text(each.reason))
+        return (
+            each.query,
+            each.state.value,
+            *["-"] * (len(_HEADS) - 3),
+            printed.text(each.reason),
+        )
     return (
         each.query,
-        "yes" if each.ready else "no",
+        each.state.value,
         f"{each.rows_per_s:,.0f}",
         f"{each.lag_rows:,} rows, {each.lag_seconds:.1f} s",
         f"{each.batch_seconds:.2f} s",

@@ -10,7 +10,14 @@ import typer
 
 from dedup.rules.record import Record
 from dovecote.cli import printed
-from dovecote.cli.options import ConfigOption, JsonOption, KeyOption
+from dovecote.cli.options import (
+    ConfigOption,
+    IdOption,
+    JsonOption,
+    KeyOption,
+    TypeOption,
+    WhereOption,
+)
 from dovecote.cli.topic.where import BootstrapOption, kafka_of
 from dovecote.observe.reading import Reader
 from dovecote.observe.rules.selection import selection
@@ -47,23 +54,12 @@ def tail(
         int | None, typer.Option(min=0, metavar="N", help="Only this partition.")
     ] = None,
     key: KeyOption = None,
-    id_: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="Only the event with this id.")
-    ] = None,
-    type_: Annotated[
-        str | None, typer.Option("--type", metavar="TYPE", help="Only events of this type.")
-    ] = None,
+    id_: IdOption = None,
+    type_: TypeOption = None,
     source: Annotated[
         str | None, typer.Option("--source", metavar="SOURCE", help="Only events of this source.")
     ] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(
-            "--where",
-            metavar="EXPRESSION",
-            help="Only events for which it holds, such as `value.total > 100`.",
-        ),
-    ] = None,
+    where: WhereOption = None,
     uncommitted: Annotated[
         bool,
         typer.Option("--uncommitted", help="Show records of open and aborted transactions too."),

@@ -12,7 +12,7 @@ from outbox.event import Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class RecordSelection:
     """All of these must hold; None: any."""
 
     key: bytes | None = None
@@ -52,14 +52,14 @@ def selection(
     type_: str | None = None,
     source: str | None = None,
     where: str | None = None,
-) -> Selection:
+) -> RecordSelection:
     """
     Return the selection; `where` is an expression as filters of policies have it.
 
     Raises:
         BadSettings: `where` is no such expression.
     """
-    return Selection(
+    return RecordSelection(
         key=None if key is None else key.encode(),
         id=id_,
         type=type_,

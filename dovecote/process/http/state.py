@@ -1,12 +1,13 @@
 """Serve /metrics, /healthz and /readyz of any process, and nothing else."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from prometheus_client.registry import Collector
 
-from dovecote.process.health import Ready
+from dovecote.process.health import Ready, StateNumbers
 from dovecote.process.settings import HttpSettings
 from dovecote.process.tokens import ReadyWithTokens, TokenNumbers
 
@@ -16,10 +17,18 @@ _CONNECTIONS, _REQUESTS = 48, 8
 
 @contextmanager
 def served(
-    settings: HttpSettings, health: Ready, numbers: Collector, log: logging.Logger
+    settings: HttpSettings,
+    health: Ready,
+    numbers: Collector,
+    log: logging.Logger,
+    *,
+    part: str = "",
+    labels: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[None]:
     """
     Serve in the background where the settings say, which is nowhere if they name no port.
+
+    `part` and `labels` name the process in the metric of its state; without `part` there is none.
 
     Raises:
         BadSettings: the address cannot be listened on.
@@ -27,7 +36,15 @@ def served(
     if settings.port is None:
         yield
         return
-    with serve(settings.host, settings.port, health, numbers, hosts=settings.hosts) as port:
+    with serve(
+        settings.host,
+        settings.port,
+        health,
+        numbers,
+        hosts=settings.hosts,
+        part=part,
+        labels=labels,
+    ) as port:
         log.info("serving /metrics, /healthz, /readyz on %s:%d", settings.host, port)
         yield
 
@@ -40,9 +57,13 @@ def serve(
     numbers: Collector,
     *,
     hosts: Sequence[str] = (),
+    part: str = "",
+    labels: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[int]:
     """
     Serve in the background and yield the port: the given one, or any free one for 0.
+
+    `part` and `labels` name the process in the metric of its state; without `part` there is none.
 
     Raises:
         BadSettings: the address cannot be listened on.
@@ -57,13 +78,16 @@ def serve(
         await server.refuse(send, 404, "try /metrics, /healthz or /readyz")
 
     bounds = Bounds(connections=_CONNECTIONS, requests=_REQUESTS)
+    known = ReadyWithTokens(health)
+    if part:
+        numbers = StateNumbers(part, labels, known, numbers)
     with server.serve(
         nothing_else,
         host,
         port,
         hosts=hosts,
         bounds=bounds,
-        health=ReadyWithTokens(health),
+        health=known,
         numbers=TokenNumbers(numbers),
     ) as bound:
         yield bound

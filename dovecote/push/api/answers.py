@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AwareDatetime, BaseModel, Field
 
+from dovecote.process.states import State
 from dovecote.push.rules.sending.ports import Circuit, Outcome
 from dovecote.push.rules.subscription.fields import Model, Partition, Topic
 from dovecote.push.rules.subscription.sections import Position
@@ -41,6 +42,15 @@ class Counts(BaseModel):
     dead: int
 
 
+class Health(BaseModel):
+    """How the subscription is, from what became of its last requests."""
+
+    state: State
+    reason: str
+    since: AwareDatetime | None
+    """Since when it is so; null: that is not known."""
+
+
 class Delivery(BaseModel):
     """The reports of the processes that deliver the subscription."""
 
@@ -69,6 +79,7 @@ class Details(Summary):
     """A subscription, and its results so far."""
 
     created_at: AwareDatetime
+    health: Health
     counts: Counts
     delivery: Delivery
 
@@ -118,7 +129,7 @@ class SteppedOver(BaseModel):
     why: str
 
 
-class Letter(BaseModel):
+class DeadLetter(BaseModel):
     """A record that was given up."""
 
     id: str
@@ -129,9 +140,13 @@ class Letter(BaseModel):
     attempts: int
     died_at: AwareDatetime
     size: int
+    place: str
+    """Topic, partition and offset of the letter itself."""
+    type: str | None
+    """The event's type; null: it cannot be read."""
 
 
-class Resolved(Letter):
+class Resolved(DeadLetter):
     """A dead letter that was delivered again or dropped."""
 
     left: str | None
@@ -142,10 +157,22 @@ class Letters(BaseModel):
     """Dead letters, and how many there are in all."""
 
     total: int
-    letters: list[Letter]
+    letters: list[DeadLetter]
 
 
-class WholeLetter(Letter):
+class Sought(BaseModel):
+    """The newest dead letters that are meant, and how much was looked at."""
+
+    letters: list[DeadLetter]
+    looked: int
+    """Records of the dead-letter topic."""
+    whole: bool
+    """Whether all was looked at that may be meant, or enough was found."""
+    oldest: AwareDatetime | None
+    """The time of the oldest record that was looked at."""
+
+
+class WholeLetter(DeadLetter):
     """A record that was given up, with its contents."""
 
     headers: list[tuple[str, str | None]]

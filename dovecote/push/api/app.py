@@ -18,7 +18,7 @@ from dovecote.push.api.access import Access, Safe
 from dovecote.push.api.answers import Most, Replay, errors
 from dovecote.push.api.caller import Called, Caller
 from dovecote.push.api.control import Control
-from dovecote.push.api.dead import Chosen
+from dovecote.push.api.dead import Chosen, Searched, Wanted
 from dovecote.push.api.routing import require_needs, router
 from dovecote.push.errors import (
     Away,
@@ -175,7 +175,25 @@ def _dead_letters(control: Control) -> APIRouter:
         return JSONResponse(control.dead(caller, id, limit))
 
     @routes.get(
-        "/subscriptions/{id}/dead/{event}",
+        "/subscriptions/{id}/dead-newest", response_model=answers.Sought, responses=errors(404)
+    )
+    def newest_letters(
+        caller: Called,
+        id: Id,  # noqa: A002
+        wanted: Annotated[Wanted, Query()],
+    ) -> JSONResponse:
+        """Return the newest dead letters that are meant, and how much was looked at."""
+        return JSONResponse(control.newest_dead(caller, id, wanted))
+
+    @routes.post(
+        "/subscriptions/{id}/dead-newest", response_model=answers.Sought, responses=errors(404)
+    )
+    def search_letters(caller: Called, id: Id, body: Searched) -> JSONResponse:  # noqa: A002
+        """Return the newest dead letters for which an expression holds; this is audited."""
+        return JSONResponse(control.newest_dead(caller, id, body))
+
+    @routes.get(
+        "/subscriptions/{id}/dead/{event:path}",
         response_model=answers.WholeLetter,
         responses=errors(404),
     )
@@ -184,7 +202,7 @@ def _dead_letters(control: Control) -> APIRouter:
         id: Id,  # noqa: A002
         event: Annotated[str, Path(min_length=1, max_length=500)],
     ) -> JSONResponse:
-        """Return one dead letter whole, including its headers and value."""
+        """Return one dead letter whole, by its event's id, its name or its place."""
         return JSONResponse(control.dead_letter(caller, id, event))
 
     @routes.post(

@@ -1,9 +1,11 @@
 """The operations on subscriptions from which the API is built."""
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,7 +15,7 @@ from dedup.rules.unread import Place
 from dedup.unread.probing import Readable, skip
 from dovecote.push.api.answers import Skipped
 from dovecote.push.api.caller import Caller, Owners
-from dovecote.push.api.dead import Chosen, DeadLetters
+from dovecote.push.api.dead import Chosen, DeadLetters, Wanted
 from dovecote.push.api.positions import Positions
 from dovecote.push.errors import (
     Conflict,
@@ -23,6 +25,7 @@ from dovecote.push.errors import (
     TooMany,
 )
 from dovecote.push.rules.access.scope import covers
+from dovecote.push.rules.condition import SubscriptionSeen, subscription
 from dovecote.push.rules.sending.original import OriginalSubscription, written
 from dovecote.push.rules.sending.ports import DeliveryReport
 from dovecote.push.rules.subscription.sections import At, Offsets, Position
@@ -158,6 +161,11 @@ class Control:
         """Return dead letters of a subscription."""
         return self._letters(caller, id_).standing(most)
 
+    def newest_dead(self, caller: Caller, id_: str, wanted: Wanted) -> dict[str, Any]:
+        """Return the newest dead letters of a subscription that are meant."""
+        caller.detail = wanted.model_dump_json(exclude_defaults=True)
+        return self._letters(caller, id_).newest(wanted)
+
     def dead_letter(self, caller: Caller, id_: str, event: str) -> dict[str, Any]:
         """Return one dead letter whole."""
         return self._letters(caller, id_).show(event)
@@ -165,12 +173,16 @@ class Control:
     def requeue(self, caller: Caller, id_: str, chosen: Chosen) -> list[dict[str, Any]]:
         """Deliver dead letters again."""
         caller.detail = chosen.model_dump_json(exclude_defaults=True)
-        return self._letters(caller, id_).resolve(chosen, "requeued")
+        return self._letters(caller, id_).resolve(
+            chosen, "requeued", by=f"token {caller.scope.name}"
+        )
 
     def drop(self, caller: Caller, id_: str, chosen: Chosen) -> list[dict[str, Any]]:
         """Drop dead letters from the list."""
         caller.detail = chosen.model_dump_json(exclude_defaults=True)
-        return self._letters(caller, id_).resolve(chosen, "dropped")
+        return self._letters(caller, id_).resolve(
+            chosen, "dropped", by=f"token {caller.scope.name}"
+        )
 
     def all_originally(self, caller: Caller) -> list[dict[str, Any]]:
         """Return all valid subscriptions in the field names of Queue over HTTP."""
@@ -260,6 +272,7 @@ class Control:
         return {
             **self._report(found),
             "created_at": found.created_at.isoformat(),
+            "health": health(found, reports),
             "counts": asdict(counts or AttemptCounts()),
             "delivery": together(reports),
         }
@@ -299,6 +312,21 @@ def _originally(found: Stored) -> dict[str, Any] | None:
 def _refused(found: list[tuple[str, str]]) -> NotPermitted:
     said = "; ".join(f"{path}: {words}" if path else words for path, words in found)
     return NotPermitted(said, found)
+
+
+def health(found: Stored, reports: list[DeliveryReport]) -> dict[str, Any]:
+    """Return how a subscription is, in the words that all of Dovecote has for it."""
+    status = found.status
+    began = status.since or found.created_at
+    seen = SubscriptionSeen(
+        status=status.state,
+        reason=status.reason,
+        since=began.timestamp(),
+        reports=[each.condition() for each in reports],
+    )
+    told = subscription(seen, time.time())
+    since = None if told.since is None else datetime.fromtimestamp(told.since, UTC).isoformat()
+    return {"state": told.state.value, "reason": told.reason, "since": since}
 
 
 def together(reports: list[DeliveryReport]) -> dict[str, Any]:

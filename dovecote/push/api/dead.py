@@ -2,27 +2,34 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import AwareDatetime, Field, field_validator, model_validator
 
+from dedup.kafka.dead_newest import newest
 from dedup.kafka.dead_topic import DeadTopic
-from dedup.retries.letter import Letter, Which, target
+from dedup.retries.letter import At, Letter, Which, target
+from dedup.retries.where import holds
 from dovecote.process import topics as cluster
 from dovecote.push.errors import Away, NoSuchSubscription, RequestRefused
 from dovecote.push.rules.subscription.fields import Model
 from dovecote.push.rules.subscription.subscription import Subscription
 from outbox.envelope import Record
-from outbox.errors import DovecoteError
+from outbox.errors import BadSettings, DovecoteError
 
 _MOST_TEXT = 2_000
 # Producers decide how many letters there are, and one process serves all tokens.
 _MOST_RESOLVED = 10_000
 
 
-class Chosen(Model):
-    """Selects dead letters: those that match all of this; or `all`, alone."""
+Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=1_000)]
+Time: TypeAlias = Annotated[AwareDatetime, Field(strict=False)]
+
+
+class Meant(Model):
+    """Selects dead letters: those that match all of this."""
 
     ids: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=500)], ...],
@@ -32,23 +39,17 @@ class Chosen(Model):
 
     key: Annotated[str, Field(max_length=10_000)] | None = None
 
-    reason: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
+    reason: Text | None = None
     """A part of the reason, in upper or lower case."""
 
-    since: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    since: Time | None = None
 
-    until: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    until: Time | None = None
 
-    all: bool = False
-    """Every dead letter of the subscription."""
+    topic: Text | None = None
+    """The topic that they come from."""
 
-    @model_validator(mode="after")
-    def _means_some(self) -> Self:
-        narrowed = self.model_dump(exclude={"all"}, exclude_none=True, exclude_defaults=True)
-        if self.all == bool(narrowed):
-            msg = "say which ones: ids, key, reason, since, until, or all alone"
-            raise ValueError(msg)
-        return self
+    type: Text | None = None
 
     def which(self, subscription: Subscription) -> Which:
         """Return the selection in the form that the consumer's tools take."""
@@ -59,7 +60,77 @@ class Chosen(Model):
             since=None if self.since is None else self.since.astimezone(UTC),
             until=None if self.until is None else self.until.astimezone(UTC),
             groups=(subscription.group_id, None),
+            topic=self.topic,
+            type=self.type,
         )
+
+
+class Wanted(Meant):
+    """Which of the newest dead letters to return; nothing of what a record contains decides."""
+
+    limit: Annotated[int, Field(ge=1, le=10_000, strict=False)] = 50
+
+    before: Time | None = None
+    """Only older ones; with `place`, also older ones of this time."""
+
+    place: Text | None = None
+    """The place of the letter that `before` is the time of."""
+
+
+class Searched(Wanted):
+    """The same, by an expression over the event, too."""
+
+    where: Annotated[str, Field(min_length=1, max_length=10_000)]
+    """Such as `value.total > 100`."""
+
+    @field_validator("where")
+    @classmethod
+    def _is_an_expression(cls, value: str) -> str:
+        try:
+            holds(value)
+        except BadSettings as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    def which(self, subscription: Subscription) -> Which:
+        """Return the selection in the form that the consumer's tools take."""
+        return replace(super().which(subscription), passes=holds(self.where))
+
+
+class Chosen(Meant):
+    """Selects dead letters: those that match all of this; or `all`, alone."""
+
+    places: Annotated[tuple[Text, ...], Field(strict=False, max_length=10_000)] = ()
+    """Places of letters, as the list has them."""
+
+    all: bool = False
+    """Every dead letter of the subscription."""
+
+    @model_validator(mode="after")
+    def _means_some(self) -> Self:
+        narrowed = self.model_dump(exclude={"all"}, exclude_none=True, exclude_defaults=True)
+        if self.all == bool(narrowed):
+            msg = (
+                "say which ones: ids, key, reason, since, until, topic, type, places, or all alone"
+            )
+            raise ValueError(msg)
+        return self
+
+    def which(self, subscription: Subscription) -> Which:
+        """Return the selection in the form that the consumer's tools take."""
+        found = super().which(subscription)
+        if not self.places:
+            return found
+        ats = (_at(each, subscription.dead_letters) for each in self.places)
+        return replace(found, places={at for at in ats if at is not None})
+
+
+def _at(place: str, topic: str) -> At | None:
+    """Return the partition and offset that a place in a topic names; None: it names none."""
+    name, *numbers = place.rsplit("/", 2)
+    if name != topic or len(numbers) != 2 or not all(map(str.isdecimal, numbers)):  # noqa: PLR2004  # partition and offset
+        return None
+    return int(numbers[0]), int(numbers[1])
 
 
 class DeadLetters:
@@ -83,17 +154,42 @@ class DeadLetters:
             found, total = self._topic.first(which, most)
         except DovecoteError as error:
             raise Away(str(error)) from error
-        return {"total": total, "letters": [fields(each) for each in found]}
+        return {"total": total, "letters": [self._fields(each) for each in found]}
+
+    def newest(self, wanted: Wanted) -> dict[str, Any]:
+        """
+        Return the newest unresolved letters that are meant.
+
+        Raises:
+            Away: Kafka does not answer.
+        """
+        if not self._is_there():
+            return {"letters": [], "looked": 0, "whole": True, "oldest": None}
+        place = None if wanted.place is None else _at(wanted.place, self._topic.topic)
+        before = None if wanted.before is None else (wanted.before, place or (-1, -1))
+        which = wanted.which(self._subscription)
+        try:
+            found = newest(self._topic, which, wanted.limit, before=before)
+        except DovecoteError as error:
+            raise Away(str(error)) from error
+        return {
+            "letters": [self._fields(each.letter) for each in found.found],
+            "looked": found.looked,
+            "whole": found.whole,
+            "oldest": None if found.oldest is None else found.oldest.isoformat(),
+        }
 
     def show(self, id_: str) -> dict[str, Any]:
         """
-        Return one letter whole, including its headers and value.
+        Return one letter whole, by its event's id, its name or its place.
 
         Raises:
             Away: Kafka does not answer.
             NoSuchSubscription: there is no such letter.
         """
         which = Which(ids=(id_,), groups=(self._subscription.group_id, None))
+        if (at := _at(id_, self._topic.topic)) is not None:
+            which = replace(which, ids=(), places={at})
         try:
             found = self._topic.first(which, 1)[0] if self._is_there() else []
             record = self._topic.record(found[0]) if found else None
@@ -102,10 +198,10 @@ class DeadLetters:
         if record is None:
             msg = f"{self._subscription.id!r} has no dead letter {id_!r}"
             raise NoSuchSubscription(msg)
-        return {**fields(found[0]), **_carried(record)}
+        return {**self._fields(found[0]), **_carried(record)}
 
     def resolve(
-        self, chosen: Chosen, action: Literal["requeued", "dropped"]
+        self, chosen: Chosen, action: Literal["requeued", "dropped"], by: str = ""
     ) -> list[dict[str, Any]]:
         """
         Deliver letters again, to this subscription alone, or drop them from the list.
@@ -130,11 +226,16 @@ class DeadLetters:
                 lambda each: target(each, to=to, known=()) if action == "requeued" else "",
                 read=self._is_read,
                 most=_MOST_RESOLVED,
+                by=by,
             )
         except DovecoteError as error:
             raise Away(str(error)) from error
-        moved: list[dict[str, Any]] = [{**fields(each), "left": None} for each in done]
-        return moved + [{**fields(each), "left": why} for each, why in left]
+        moved: list[dict[str, Any]] = [{**self._fields(each), "left": None} for each in done]
+        return moved + [{**self._fields(each), "left": why} for each, why in left]
+
+    def _fields(self, letter: Letter) -> dict[str, Any]:
+        partition, offset = letter.at
+        return {**fields(letter), "place": f"{self._topic.topic}/{partition}/{offset}"}
 
     def _is_read(self, topic: str) -> bool:
         """Return whether the subscription reads a topic."""
@@ -165,6 +266,7 @@ def fields(letter: Letter) -> dict[str, Any]:
         "attempts": letter.attempts,
         "died_at": letter.died_at.isoformat(),
         "size": letter.size,
+        "type": letter.type,
     }
 
 

@@ -11,13 +11,16 @@ from dedup.retries.backoff import Failure
 from dedup.rules.policies.results import Dead, Done, Early, Result, Retry
 from dedup.rules.policies.wording import plain
 from dedup.rules.record import Record
+from dovecote.process.states import State
 from dovecote.push.delivery import shape
 from dovecote.push.delivery.gate import Gate, Passed
 from dovecote.push.delivery.windows import Windows
 from dovecote.push.http.client import Client
 from dovecote.push.http.connection import Forbidden, SendFailed
 from dovecote.push.metrics import SubscriptionMetrics
+from dovecote.push.rules.condition import DeliverySeen
 from dovecote.push.rules.pacing.minute import LastMinute, listed
+from dovecote.push.rules.pacing.outcomes import Outcomes
 from dovecote.push.rules.pacing.pace import Pace
 from dovecote.push.rules.sending import handshake
 from dovecote.push.rules.sending.answer import KEPT_BYTES, Answer
@@ -100,7 +103,7 @@ class DeliveryHandler:
         self._trouble = self._forbidden = self._broken = ""
         self.delivered = self.failed = self.dead = 0
         self._recent: deque[float] = deque(maxlen=_RECENT)
-        self._minute = LastMinute()
+        self._minute, self._outcomes = LastMinute(), Outcomes()
         self._spared: dict[tuple[str, int, int], float] = {}
         """Since when each record that was a probe has been spared its attempts."""
 
@@ -153,6 +156,20 @@ class DeliveryHandler:
     def last_minute(self) -> dict[str, int]:
         """The outcomes of the last minute's requests, and how often each came."""
         return self._minute.outcomes(self._clock())
+
+    def seen(self, consumer: State, reason: str, lag: int) -> DeliverySeen:
+        """Return what was seen of the endpoint, besides what is known of the consumer."""
+        found, now = self._outcomes.recently(), self._clock()
+        return DeliverySeen(
+            consumer=consumer,
+            consumer_reason=reason,
+            trouble=self.trouble,
+            recently=found,
+            delivered=None if found.delivered is None else now - found.delivered,
+            failing=None if found.since is None else now - found.since,
+            lag=lag,
+            in_flight=self.gate.in_flight,
+        )
 
     @property
     def circuit(self) -> Circuit:
@@ -210,6 +227,7 @@ class DeliveryHandler:
             told = "limited"
         self._count(told, seconds)
         self._minute.add(now, _named(outcome), dead=told == "dead")
+        self._note(now, told, outcome)
         self._book.attempted(
             AttemptReport(
                 subscription=self._subscription.id,
@@ -275,6 +293,11 @@ class DeliveryHandler:
             self._spared.clear()
         self.failed += told not in {"delivered", "limited"}
         self._numbers.attempted(told, seconds)
+
+    def _note(self, now: float, told: Outcome, outcome: Answering) -> None:
+        """Note what a request came to; one that only came too early shows nothing."""
+        if told != "limited":
+            self._outcomes.add(now, "" if told == "delivered" else _why(outcome))
 
     def _spares(self, record: Record, now: float) -> bool:
         """Return whether a failed probe burns no attempt of its record."""
@@ -365,6 +388,12 @@ def _broken(outcome: Answering, detail: str) -> str:
     # The answer is a stranger's text, and this goes into the log.
     told = described(outcome.status)
     return f"{told} ({plain(detail)})" if detail else told
+
+
+def _why(outcome: Answering) -> str:
+    if isinstance(outcome, NotAnswered):
+        return plain(outcome.error)
+    return described(outcome.status).removeprefix("the endpoint answered ")
 
 
 def _named(outcome: Answering) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from dedup.inbox.held import PostgresStates
 from dedup.retries.held_states import Forgetful, States
+from dovecote.process.states import State
 from dovecote.push.delivery.reading import Reading
 from dovecote.push.metrics import Metrics
 from dovecote.push.rules.sending.addresses import Network
@@ -178,11 +179,11 @@ class _Worker:
     def snapshot(self) -> DeliveryReport:
         with self._lock:
             reading, trouble = self._reading, self._trouble
-        return (
-            DeliveryReport(running=False, trouble=trouble)
-            if reading is None
-            else reading.snapshot()
-        )
+        if reading is not None:
+            return reading.snapshot()
+        state = State.FAILING if trouble else State.STARTING
+        reason = trouble or "it has not begun to read yet"
+        return DeliveryReport(running=False, trouble=trouble, state=state, reason=reason)
 
     def _run(self) -> None:
         if self._after is not None:

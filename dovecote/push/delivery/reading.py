@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, closing
 from functools import partial
@@ -14,17 +15,21 @@ from confluent_kafka.cimpl import NewTopic
 from dedup.consumer import Consumer
 from dedup.kafka.letters import Letters
 from dedup.retries.aside import Held, Partition, Placed, Unfinished
-from dedup.retries.held_states import Place, State, States
+from dedup.retries.held_states import Place, States
+from dedup.retries.held_states import State as HeldState
 from dedup.rules.record import Record
 from dedup.serving.retries import Retries
 from dedup.serving.tasks import Loop
 from dedup.settings.consumer import ConsumerSettings
+from dovecote.process.states import State
 from dovecote.push.delivery import shape
 from dovecote.push.delivery.delivery import DeliveryHandler
 from dovecote.push.delivery.windows import Windows
 from dovecote.push.http.client import Client, Patience
 from dovecote.push.http.guard import Guard
 from dovecote.push.metrics import SubscriptionMetrics
+from dovecote.push.rules.condition import Condition
+from dovecote.push.rules.condition import delivery as condition
 from dovecote.push.rules.sending.addresses import Network
 from dovecote.push.rules.sending.ports import Book, DeliveryReport
 from dovecote.push.rules.subscription.sections import PerPartition
@@ -120,6 +125,8 @@ class Reading:
                 takes_records=True,
                 loop=Loop(make=self._make_loop, end=self._client.close),
                 committed=None if self._windows is None else self._committed,
+                # There may be thousands of them, and other questions are of no use to them.
+                proves=False,
             )
             self._numbers.in_flight.set_function(lambda: self._delivery.gate.in_flight)
             self._numbers.pace.set_function(lambda: self._delivery.gate.pace.found or 0.0)
@@ -166,6 +173,14 @@ class Reading:
             trouble = trouble or self._consumer.health.lacking or self._consumer.health.unmoved
             lag = self._consumer.metrics.rows_behind
             expired = self._consumer.metrics.expired_in_all
+            seen = delivery.seen(health.state, health.reason, lag)
+            found = condition(seen, time.time())
+        elif self._ending:
+            found = Condition(State.DRAINING, "stopped")
+        elif self._lease is not None:
+            found = Condition(State.STANDBY, "another process reads its partitions")
+        else:
+            found = Condition(State.STARTING, "it has not begun to read yet")
         return DeliveryReport(
             running=self._consumer is not None,
             trouble=trouble,
@@ -179,6 +194,9 @@ class Reading:
             p99_ms=p[1],
             circuit=delivery.circuit,
             last_minute=delivery.last_minute,
+            state=found.state,
+            reason=found.reason,
+            since=found.since,
         )
 
     def _make_loop(self) -> asyncio.AbstractEventLoop:
@@ -258,7 +276,7 @@ class _KeptStates:
         self._states = states
         self._kept: set[Place] = set()
 
-    def load(self, partitions: Collection[Partition]) -> Mapping[Place, State]:
+    def load(self, partitions: Collection[Partition]) -> Mapping[Place, HeldState]:
         found = self._states.load(partitions)
         self._kept.update(found)
         return found

@@ -93,15 +93,20 @@ function line(points) {
   return svg;
 }
 
+// One list of states for all of Dovecote: dovecote/process/states.py and docs/states.md.
+const COLOURS = {
+  working: "good", idle: "good", standby: "good",
+  starting: "warn", behind: "warn", paused: "warn", draining: "warn",
+  failing: "bad", stalled: "bad",
+  unknown: "off",
+};
+
 function condition(each) {
-  const { state } = each.status;
-  if (state === "disabled") return ["disabled", "bad"];
-  if (state === "paused") return ["paused", "warn"];
-  if (!each.delivery.processes) return ["waiting", "warn"];
-  if (each.delivery.circuit !== "closed") return [`circuit ${each.delivery.circuit.replace("_", " ")}`, "bad"];
-  if (each.delivery.trouble) return ["waiting", "warn"];
-  return ["delivering", "good"];
+  const { state } = each.health;
+  return [state, COLOURS[state] ?? "off"];
 }
+
+const since = ({ health }) => (health.since ? `, since ${clock(new Date(health.since))}` : "");
 
 function cell(content, className) {
   const element = make("td", undefined, className);
@@ -122,7 +127,7 @@ function row(each) {
   const name = make("button", each.id, "name");
   name.type = "button";
   const chip = make("span", text, `chip ${className}`);
-  chip.title = each.status.reason || each.delivery.trouble;
+  chip.title = each.health.reason + since(each);
   const go = each.status.state === "active"
     ? button("Pause", () => ask("POST", at(each.id, "/pause")))
     : button("Resume", () => ask("POST", at(each.id, "/resume")));
@@ -155,7 +160,7 @@ function tiles(all) {
   const attempts = sum((each) => each.counts.delivered + each.counts.failed);
   const perSecond = sum((each) => rates.get(each.id)?.points.at(-1));
   find("tiles").replaceChildren(
-    tile("Delivering", plain(all.filter((each) => condition(each)[1] === "good").length), `of ${all.length}`),
+    tile("Well", plain(all.filter((each) => condition(each)[1] === "good").length), `of ${all.length}`),
     tile("Rate", perSecond < 10 ? perSecond.toFixed(1) : plain(Math.round(perSecond)), "per second"),
     tile("In flight", plain(sum((each) => each.delivery.in_flight)), "requests"),
     tile("Lag", plain(sum((each) => each.delivery.lag)), "records"),
@@ -213,9 +218,9 @@ async function lookAtAttempts(all) {
   find("detail").hidden = !each;
   if (!each) return;
   find("detail-title").textContent = each.id;
-  const why = each.status.reason || each.delivery.trouble;
-  find("trouble").textContent = why;
-  find("trouble").hidden = !why;
+  const isWell = condition(each)[1] === "good";
+  find("trouble").textContent = `${each.health.state}: ${each.health.reason}${since(each)}`;
+  find("trouble").hidden = isWell;
   const attempts = await ask("GET", at(each.id, "/attempts"));
   find("attempts").tBodies[0].replaceChildren(
     ...(attempts.length ? attempts.map(attempt) : [nothing(5, "Nothing was sent yet.")]));

@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import uuid4
 
@@ -12,7 +11,8 @@ import psycopg
 from pydantic import ValidationError
 
 from dedup.inbox.connections import PATIENCE
-from dovecote.process.health import HealthReport
+from dovecote.process.states import State
+from dovecote.push.health import Health
 from dovecote.push.rules.sending.ports import Delivers, DeliveryReport, Work
 from dovecote.push.rules.subscription.subscription import problems
 from dovecote.push.store.notes import Notes
@@ -29,21 +29,6 @@ _CHANNEL = 'LISTEN "dovecote.push"'
 _LOOK_AGAIN_SECONDS = 30.0
 # A session that has just ended is no sign that the next one cannot begin.
 _FIRST_PAUSE = 0.1
-
-
-@dataclass(slots=True)
-class Health:
-    """Whether this process knows what to deliver, and the engine delivers it."""
-
-    failure: str = "starting"
-    since: float = field(default_factory=time.monotonic)
-
-    def ready(self) -> HealthReport:
-        return HealthReport(ok=not self.failure, role="delivering", reason=self.failure)
-
-    def say(self, failure: str) -> None:
-        if failure != self.failure:
-            self.failure, self.since = failure, time.monotonic()
 
 
 class Feed:
@@ -81,6 +66,7 @@ class Feed:
 
     def stop(self) -> None:
         """Stop the thread; the engine goes on until it is stopped itself."""
+        self.health.is_ending = True
         self._stop.set()
         self._thread.join()
         try:
@@ -111,7 +97,9 @@ class Feed:
     def _follow(self, conn: Connection) -> None:
         while not self._stop.is_set():
             self._look()
-            self._notes.report(self._process, self.snapshot())
+            reports = self.snapshot()
+            self.health.told(reports)
+            self._notes.report(self._process, reports)
             self.health.say("")
             self._pause = _FIRST_PAUSE
             for _ in conn.notifies(timeout=self._every, stop_after=1):
@@ -134,7 +122,9 @@ class Feed:
                 work.append(self._work(each))
             except ValidationError as error:
                 why = "; ".join(f"{path}: {words}" for path, words in problems(error))
-                unusable[each.id] = said = DeliveryReport(running=False, trouble=why)
+                unusable[each.id] = said = DeliveryReport(
+                    running=False, trouble=why, state=State.FAILING, reason=why
+                )
                 # Log it once for the operator who has to repair it, although it is checked again
                 # and again.
                 if self._unusable.get(each.id) != said:

@@ -91,7 +91,7 @@ class Notes:
                 " WHERE at > now() - make_interval(secs => %s) ORDER BY process"
             )
             for id_, told in self._tables.execute(conn, query, _FRESH_SECONDS):
-                found.setdefault(id_, []).append(DeliveryReport(**told))
+                found.setdefault(id_, []).append(DeliveryReport.read(told))
         return found
 
     def _add(self, conn: Connection, id_: str, attempts: Sequence[AttemptReport]) -> None:

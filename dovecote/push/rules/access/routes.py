@@ -23,7 +23,9 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     ("GET", "/subscriptions/{id}"): "read",
     ("GET", "/subscriptions/{id}/attempts"): "read",
     ("GET", "/subscriptions/{id}/dead"): "read",
-    ("GET", "/subscriptions/{id}/dead/{event}"): "read",
+    ("GET", "/subscriptions/{id}/dead-newest"): "read",
+    ("POST", "/subscriptions/{id}/dead-newest"): "read",
+    ("GET", "/subscriptions/{id}/dead/{event:path}"): "read",
     ("GET", "/broker/subscription"): "read",
     ("POST", "/subscriptions"): "write",
     ("PUT", "/subscriptions/{id}"): "write",
@@ -54,7 +56,7 @@ def lacking(scope: Scope, need: Need) -> str:
             return scope.lacks(need)
 
 
-_OF_CONTENTS = frozenset({("GET", "/subscriptions/{id}/dead/{event}")})
+_OF_CONTENTS = frozenset({("GET", "/subscriptions/{id}/dead/{event:path}")})
 _REFUSED = frozenset({401, 403, 404})
 
 

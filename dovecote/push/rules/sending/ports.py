@@ -1,12 +1,16 @@
 """The interface between the API and the engine."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias
 
+from dovecote.process.states import State
+from dovecote.push.rules.condition import Condition
 from dovecote.push.rules.subscription.subscription import Subscription
 
 Outcome: TypeAlias = Literal["delivered", "retry", "limited", "dead", "disabled"]
+
+_STATES = frozenset(State)
 
 Circuit: TypeAlias = Literal["closed", "open", "half_open"]
 
@@ -63,6 +67,26 @@ class DeliveryReport:
     circuit: Circuit = "closed"
     last_minute: Mapping[str, int] = field(default_factory=dict)
     """The outcomes of its requests, by the answer's status or `no answer`."""
+    state: str = ""
+    """How it is, in the word of `dovecote.process.states`; empty: an older process reports."""
+    reason: str = ""
+    since: float | None = None
+    """Since when it is so, in seconds since 1970; None: that is not known."""
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> Self:
+        """Return a stored report; a newer process may have said more."""
+        return cls(**{each.name: told[each.name] for each in fields(cls) if each.name in told})
+
+    def condition(self) -> Condition:
+        """Return how the subscription is in this process."""
+        if self.state in _STATES:
+            return Condition(State(self.state), self.reason, self.since)
+        if self.trouble:
+            return Condition(State.FAILING, self.trouble)
+        if not self.running:
+            return Condition(State.STARTING, "it is not running yet")
+        return Condition(State.WORKING if self.last_minute else State.IDLE)
 
 
 class Book(Protocol):

@@ -94,7 +94,9 @@ def test_records_without_an_id_are_nobodys_copies() -> None:
 
 def test_an_event_that_follows_another_has_one_hop_more() -> None:
     first = record(1, round_=2)
-    second = Event(topic="billing", type="Billed", value={}, headers=(following(first),))
+    second: Event[object] = Event(
+        topic="billing", type="Billed", value={}, headers=(following(first),)
+    )
 
     assert [hops(first), hops(second)] == [2, 3]
     assert following(second) == (HOPS, b"4")

@@ -22,6 +22,9 @@ MEANINGS = {
     ("topic", "tail", "--id"): "the id of an event",
     ("topic", "tail", "--from"): "where to begin",
     ("init", "outbox", "--since"): "a version",
+    ("find", "--since"): "the time of events",
+    ("find", "--until"): "the time of events",
+    ("find", "--topic"): "the topic of events",
     ("init", "inbox", "--since"): "a version",
     ("init", "push", "--since"): "a version",
 }

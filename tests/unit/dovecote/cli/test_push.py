@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from dovecote.cli import extras
 from dovecote.cli.main import app
-from dovecote.cli.push.client import Api
 from dovecote.push.api.access import hashed
+from dovecote.push.client import Api
 from dovecote.push.store.secrets import Keys
 from outbox.errors import DovecoteError
 from tests.support.waiting import patient

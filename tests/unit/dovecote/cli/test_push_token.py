@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from dovecote.cli.main import app
-from dovecote.cli.push.client import Api
 from dovecote.push.api import own_token
 from dovecote.push.api.own_token import default_file, made
+from dovecote.push.client import Api
 from outbox.errors import DovecoteError
 from spark_jobs.query.status import look
 

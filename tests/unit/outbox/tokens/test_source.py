@@ -13,6 +13,7 @@ import pytest
 
 from dovecote.process.health import HealthReport
 from dovecote.process.settings import load
+from dovecote.process.states import State
 from dovecote.process.tokens import ReadyWithTokens, TokenNumbers, asked
 from outbox.errors import BadSettings, NoToken
 from outbox.tokens.source import all_renewals, await_token, for_client, source_of
@@ -37,7 +38,7 @@ def provider() -> Iterator[Provider]:
 
 class Well:
     def ready(self) -> HealthReport:
-        return HealthReport(ok=True, role="active", reason="progressing")
+        return HealthReport(ok=True, role="active", reason="progressing", state=State.IDLE)
 
 
 def test_all_clients_have_one_token_and_it_is_renewed_before_it_expires(
@@ -71,7 +72,7 @@ def test_a_provider_that_fails_is_named_and_the_token_is_kept_until_it_gives_ano
     until(lambda: "HTTP 503" in ready.ready().reason, within=5, what="its trouble")
     last = give("")[0]
     found = ready.ready()
-    assert (found.ok, found.role) == (True, "active")
+    assert (found.ok, found.role, found.state) == (True, "active", State.FAILING)
     assert found.reason.startswith("progressing; no new Kafka token for 0 s: oidc http://127")
     assert "the present one is valid for" in found.reason
     until(lambda: "the last one expired" in ready.ready().reason, within=LIFE + 2, what="its end")
@@ -80,6 +81,7 @@ def test_a_provider_that_fails_is_named_and_the_token_is_kept_until_it_gives_ano
     assert expires > time.time(), "the client would ask again after ten seconds only"
     provider.failing = 0
     until(lambda: ready.ready().reason == "progressing", within=12, what="another token")
+    assert ready.ready().state is State.IDLE
     assert give("")[0] != last
     said = [each.getMessage() for each in caplog.records if each.name == "dovecote.tokens"]
     assert len(said) == 2, "once when it fails, and once when it is over"

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from dovecote.cli.main import app
 from dovecote.cli.spark.status import table
 from dovecote.process.http.state import serve
+from dovecote.process.states import State
 from outbox.errors import BadSettings
 from spark_jobs.query.metrics import Metrics
 from spark_jobs.query.progress import Summary, line
@@ -51,6 +52,7 @@ def test_a_job_is_shown_by_its_own_numbers(served: tuple[Metrics, Health, str]) 
         query="clicks",
         ready=True,
         reason="progressing",
+        state=State.IDLE,
         batches=1,
         rows_per_s=30.0,
         lag_rows=7,
@@ -118,6 +120,7 @@ def test_several_jobs_make_a_table() -> None:
         query="clicks",
         ready=True,
         reason="progressing",
+        state=State.WORKING,
         batches=3,
         rows_per_s=1234.0,
         lag_rows=5,
@@ -130,7 +133,7 @@ def test_several_jobs_make_a_table() -> None:
     gone = Status(query="calls", ready=False, reason="nothing answers")
 
     assert table([running, gone]).splitlines() == [
-        "QUERY   READY  ROWS/S  LAG            BATCH   OPEN  KEYS  STATE     SAYS",
-        "clicks  yes    1,234   5 rows, 0.5 s  0.25 s  4     9     12,345 B  progressing",
-        "calls   no     -       -              -       -     -     -         nothing answers",
+        "QUERY   IS       ROWS/S  LAG            BATCH   OPEN  KEYS  STATE     SAYS",
+        "clicks  working  1,234   5 rows, 0.5 s  0.25 s  4     9     12,345 B  progressing",
+        "calls   unknown  -       -              -       -     -     -         nothing answers",
     ]

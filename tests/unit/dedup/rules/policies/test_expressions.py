@@ -62,7 +62,7 @@ def test_a_filter_may_be_an_expression() -> None:
 
 
 def test_what_a_filter_function_raises_is_left_to_the_policy() -> None:
-    nothing = Event(topic="orders", type="OrderPlaced", value={})
+    nothing: Event[object] = Event(topic="orders", type="OrderPlaced", value={})
     with pytest.raises(KeyError):
         compile_filter("shop_rules:is_large")(nothing)
 

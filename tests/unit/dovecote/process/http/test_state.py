@@ -31,7 +31,12 @@ def test_ready_follows_health_and_alive_does_not() -> None:
         health.progressed("active")
         status, kind, body = get(port, "/readyz")
         assert (status, kind) == (200, "application/json")
-        assert json.loads(body) == {"ok": True, "role": "active", "reason": "progressing"}
+        assert json.loads(body) == {
+            "ok": True,
+            "role": "active",
+            "reason": "progressing",
+            "state": "idle",
+        }
         health.failing('outage: "Kafka"')
         status, _, body = get(port, "/readyz?verbose")
         assert status == 503

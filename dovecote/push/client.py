@@ -3,7 +3,6 @@
 import json
 import os
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Self
@@ -99,36 +98,6 @@ def _own(url: str) -> str | None:
         )
         raise BadSettings(msg)
     return own_token.read(file)
-
-
-def position(start: str | None, offsets: list[str]) -> object:
-    """
-    Return what options say of where to go on, as the API takes it.
-
-    Raises:
-        BadSettings: they say nothing, both, or nothing that can be read.
-    """
-    if (start is None) == (not offsets):
-        msg = "give --start or --offset"
-        raise BadSettings(msg)
-    if start in {"earliest", "latest"}:
-        return start
-    if start is not None:
-        try:
-            time = datetime.fromisoformat(start)
-        except ValueError:
-            msg = f"--start {start!r} is not earliest, latest or a time such as 2026-02-01T09:30"
-            raise BadSettings(msg) from None
-        return {"time": (time if time.tzinfo else time.replace(tzinfo=UTC)).isoformat()}
-    found: dict[str, dict[str, int]] = {}
-    for each in offsets:
-        topic, _, place = each.partition(":")
-        partition, _, number = place.partition(":")
-        if not (partition.isdecimal() and number.isdecimal()):
-            msg = f"--offset {each!r} is not TOPIC:PARTITION:OFFSET"
-            raise BadSettings(msg)
-        found.setdefault(topic, {})[partition] = int(number)
-    return {"offsets": found}
 
 
 def _why(error: HTTPError) -> str:

@@ -1,0 +1,217 @@
+"""Decode values into the classes that the annotation of a handler names."""
+
+import inspect
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Union, get_args, get_origin
+
+import msgspec
+from pydantic import TypeAdapter, ValidationError
+
+from dedup.rules.policies.decode import Misfit, with_value
+from dedup.rules.record import Record
+from outbox.errors import BadSettings
+from outbox.event import Event
+from outbox.writing.declared import declared
+
+_VERSION = "dataversion"
+_ANY = (Any, object)
+_NONE = type(None)
+_MOST_SAID = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """One class of values, and how to make an object of it."""
+
+    kind: Any
+    type: str | None
+    version: int | None
+    read: Callable[[bytes], object]
+    """From the bytes of a record."""
+    convert: Callable[[object], object]
+    """From a value that was decoded already."""
+
+
+@dataclass(slots=True)
+class Typed:
+    """The classes of values that a handler takes."""
+
+    handler: str
+    classes: list[_Class] = field(default_factory=list)
+    takes_others: bool = False
+    """Whether it takes events of other types, with values as they are decoded."""
+    takes_none: bool = False
+    """Whether it takes tombstones."""
+    is_json: bool = True
+
+    def event(self, record: Record) -> Event[Any]:
+        """
+        Return the event of a record, with an object of the class that it is for.
+
+        Raises:
+            Misfit: the handler takes no such events, or the value does not fit; the message
+                has the path.
+            InvalidEvent: the record cannot be read.
+        """
+        if record.value is None:
+            if self.takes_none or self.takes_others:
+                return record.event
+            raise Misfit(self._said(record, "it is a tombstone", "annotate `Event[… | None]`"))
+        head = with_value(record, None)
+        found = self._of(head)
+        if found is None:
+            if self.takes_others:
+                return record.event
+            what = f"{self.handler} takes no events of type {head.type[:100]!r}"
+            raise Misfit(self._said(record, what, "set `filter`, or annotate `Event` as well"))
+        try:
+            value = found.read(record.value) if self.is_json else found.convert(record.event.value)
+        except (msgspec.MsgspecError, ValidationError, ValueError, TypeError) as error:
+            what = f"the value is no {found.kind.__name__}: {_path_of(error)}"
+            raise Misfit(self._said(record, what)) from error
+        return with_value(record, value)
+
+    def _of(self, event: Event[Any]) -> _Class | None:
+        version = event.attribute(_VERSION)
+        named = [each for each in self.classes if each.type in {event.type, None}]
+        exact = [each for each in named if version and str(each.version) == version]
+        # A class without a version takes all; one alone takes what it can.
+        plain = [each for each in named if each.version is None]
+        fitting = exact or plain or (named if len(named) == 1 else [])
+        return fitting[0] if fitting else None
+
+    @staticmethod
+    def _said(record: Record, what: str, remedy: str = "") -> str:
+        return f"{record.place}: {what}" + (f"; {remedy}" if remedy else "")
+
+
+def typed(handler: Callable[..., Any], *, value: str, several: bool = False) -> Typed | None:
+    """
+    Return the classes that `Event[…]` names in the annotation of a handler's first parameter.
+
+    `value` is the format of the values in the settings; `several`: the handler takes a list.
+
+    Raises:
+        BadSettings: the annotation cannot be resolved, or its classes cannot be told apart.
+    """
+    name, annotation = _annotation(handler)
+    if several and get_origin(annotation) in {list, Sequence}:
+        (annotation,) = get_args(annotation)
+    parts = _parts(annotation)
+    if not any(get_origin(each) is Event for each in parts):
+        return None
+    found = Typed(name, is_json=value == "json")
+    for part in parts:
+        if part is Event:
+            found.takes_others = True
+            continue
+        if get_origin(part) is not Event:
+            msg = f"handler {name} takes {part!r} beside an Event[…]; name only events"
+            raise BadSettings(msg)
+        for kind in _parts(get_args(part)[0]):
+            _add(found, kind)
+    if not found.classes:
+        return None
+    if value == "raw":
+        msg = f'handler {name} names classes, and value = "raw" decodes none; set value = "json"'
+        raise BadSettings(msg)
+    _require_apart(found)
+    return found
+
+
+def _add(found: Typed, kind: Any) -> None:  # noqa: ANN401  # a class, or what stands for one
+    if kind is _NONE:
+        found.takes_none = True
+    elif kind in _ANY or (get_origin(kind) or kind) in {dict, list, str, int, float, bool}:
+        found.takes_others = True
+    else:
+        found.classes.append(_class(found.handler, kind))
+
+
+def _class(handler: str, kind: Any) -> _Class:  # noqa: ANN401  # as above
+    known = declared(kind) if isinstance(kind, type) else None
+    type_, version = (None, None) if known is None else (known.type, known.version)
+    try:
+        if hasattr(kind, "__pydantic_serializer__"):
+            adapter = TypeAdapter(kind)
+            return _Class(kind, type_, version, adapter.validate_json, adapter.validate_python)
+        decoder = msgspec.json.Decoder(kind)
+        return _Class(kind, type_, version, decoder.decode, partial(msgspec.convert, type=kind))
+    except TypeError as error:
+        msg = f"handler {handler}: no values of {kind!r} can be decoded: {error}"
+        raise BadSettings(msg) from error
+
+
+def _require_apart(found: Typed) -> None:
+    seen: set[tuple[str | None, int | None]] = set()
+    for each in found.classes:
+        if each.type is None and len(found.classes) > 1:
+            msg = (
+                f"handler {found.handler} takes several classes, and nothing says which events "
+                f"are {each.kind.__name__}: decorate it with @event(…)"
+            )
+            raise BadSettings(msg)
+        if (each.type, each.version) in seen:
+            msg = (
+                f"handler {found.handler} takes two classes of type {each.type!r}: give each a "
+                "`version` of its own"
+            )
+            raise BadSettings(msg)
+        seen.add((each.type, each.version))
+
+
+def _annotation(handler: Callable[..., Any]) -> tuple[str, Any]:
+    called: Any = handler
+    while isinstance(called, partial):
+        called = called.func
+    name = getattr(called, "__name__", type(called).__name__)
+    try:
+        signature = inspect.signature(handler, follow_wrapped=True)
+    except (TypeError, ValueError):
+        return name, None
+    first = next(iter(signature.parameters.values()), None)
+    annotation = None if first is None else first.annotation
+    if not isinstance(annotation, str):
+        return name, annotation
+    function = inspect.unwrap(called)
+    function = function if inspect.isroutine(function) else type(function).__call__
+    function = getattr(function, "__func__", function)
+    names = {**getattr(function, "__globals__", {})}
+    names |= inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) else {}
+    try:
+        return name, eval(annotation, names)  # noqa: S307  # the handler's own source
+    except Exception as error:
+        if "[" not in annotation:
+            return name, None
+        msg = (
+            f"the annotation {annotation!r} of handler {name} cannot be resolved "
+            f"({type(error).__name__}: {error}): import its classes at run time, and not only for "
+            "type checkers"
+        )
+        raise BadSettings(msg) from error
+
+
+def _parts(annotation: Any) -> tuple[Any, ...]:  # noqa: ANN401  # as above
+    """Return the members of a union, or the one."""
+    if get_origin(annotation) in {Union, types.UnionType}:
+        return tuple(part for each in get_args(annotation) for part in _parts(each))
+    return (annotation,)
+
+
+def _path_of(error: Exception) -> str:
+    """Return what is wrong and where, in the words of the library, without the value itself."""
+    if not isinstance(error, ValidationError):
+        return str(error).replace("`$", "`value").replace("$.", "value.").replace("$[", "value[")
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    said = [f"{_joined(each['loc'])}: {each['msg']}" for each in found[:_MOST_SAID]]
+    more = f"; and {len(found) - _MOST_SAID} more" if len(found) > _MOST_SAID else ""
+    return "; ".join(said) + more
+
+
+def _joined(place: Sequence[int | str]) -> str:
+    return "value" + "".join(
+        f"[{each}]" if isinstance(each, int) else f".{each}" for each in place
+    )

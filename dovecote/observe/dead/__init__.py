@@ -1,0 +1,1 @@
+"""See, requeue and drop what was given up: dead letters of every part, and parked events."""

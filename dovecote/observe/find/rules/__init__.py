@@ -1,0 +1,1 @@
+"""Decide where an event is, from what its parts say."""

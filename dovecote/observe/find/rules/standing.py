@@ -1,0 +1,239 @@
+"""Decide where an event stands with each part, from what the parts say."""
+
+from datetime import datetime
+
+from dedup.retries import copies
+from dovecote.observe.find.rules.facts import (
+    Facts,
+    Letter,
+    Parked,
+    Reach,
+    Reader,
+    Row,
+    moment,
+    place_of,
+)
+from dovecote.observe.find.rules.life import Standing
+from outbox.envelope import Record
+from outbox.timestamps import milliseconds
+
+_MOST_REASON = 300
+
+
+def of_row(row: Row) -> Standing:
+    """Return where an event of an outbox's table stands."""
+    if row.published:
+        return Standing(row.part, "retained", f"published by {row.part}, which retains its row")
+    where = f"in {row.part}, not published"
+    if row.published is None:
+        where = f"in {row.part}; nothing says whether it is published"
+        return Standing(row.part, "unknown", where)
+    before = f", after {row.ahead:,} earlier events" if row.ahead else ""
+    if row.relay is None:
+        return Standing(row.part, "unpublished", where, f"a relay of {row.part}: none is active")
+    return Standing(row.part, "unpublished", where, f"the relay at {row.relay}{before}")
+
+
+def of_parked(parked: Parked) -> Standing:
+    """Return where an event stands that a relay has put aside."""
+    if parked.code == "BEHIND":
+        first = f"event {parked.after}" if parked.after else "an earlier event"
+        where = f"held in {parked.part} after a parked event of its key"
+        return Standing(parked.part, "held", where, f"{first} of its key, which is parked")
+    where = f"parked in {parked.part} ({parked.code}: {parked.reason[:_MOST_REASON]})"
+    todo = (
+        "an operator: mend the cause, then `dovecote relay parked requeue "
+        f"{parked.id}`, or drop it"
+    )
+    return Standing(parked.part, "parked", where, todo)
+
+
+def of_reader(
+    reader: Reader, facts: Facts, topics: frozenset[str], now: datetime
+) -> Standing | None:
+    """Return where an event stands with a reader of `topics`; None: it never gets there."""
+    records = facts.read_by(reader, topics)
+    letter = _letter(reader, facts)
+    latest = records[-1] if records else None
+    if letter is not None and (latest is None or not _is_after(latest, letter)):
+        return _dead(reader, letter)
+    if latest is None:
+        return None
+    if reader.kind == "spark":
+        return _spark(reader, facts, latest, now)
+    found = _read(reader, facts, latest, now)
+    if letter is not None and letter.fate == "requeued":
+        state = (
+            "requeued" if found.state in {"ahead", "working", "retry", "unknown"} else found.state
+        )
+        return found._replace(
+            state=state,
+            where=f"requeued from the dead letters of {reader.part}, and {found.where}",
+        )
+    return found
+
+
+def _letter(reader: Reader, facts: Facts) -> Letter | None:
+    """Return the newest dead letter of a reader."""
+    own = [
+        each
+        for each in facts.letters
+        if each.owner == reader.part and each.group in {None, reader.group}
+    ]
+    return max(own, key=lambda each: (each.record.timestamp, each.record[:3]), default=None)
+
+
+def _is_after(record: Record, letter: Letter) -> bool:
+    """Return whether a record was written after a letter: a requeued copy, or another try."""
+    if letter.fate == "requeued" and letter.fate_at is not None:
+        return record.timestamp >= (milliseconds(letter.record.timestamp) or 0)
+    return record.timestamp > letter.record.timestamp
+
+
+def _dead(reader: Reader, letter: Letter) -> Standing:
+    place = place_of(letter.record)
+    if letter.fate == "dropped":
+        return Standing(reader.part, "dropped", f"dropped from the dead letters of {reader.part}")
+    if letter.fate == "requeued":
+        where = (
+            f"requeued from the dead letters of {reader.part}; its copy was not seen in the "
+            "topics that were looked at"
+        )
+        return Standing(reader.part, "requeued", where)
+    where = (
+        f"a dead letter of {reader.part} at {place}, after {letter.attempts} attempts "
+        f"({letter.reason[:_MOST_REASON]})"
+    )
+    return Standing(reader.part, "dead", where, f"an operator: {_requeue(reader, letter)}")
+
+
+def _requeue(reader: Reader, letter: Letter) -> str:
+    id_ = copies.known(letter.record)[1]
+    if reader.kind == "push":
+        subscription = reader.part.rpartition("/")[2]
+        return f"`dovecote push dead requeue {subscription} {id_}`, or drop it"
+    return f"`dovecote consume dead requeue {id_}`, or drop it"
+
+
+def _read(reader: Reader, facts: Facts, record: Record, now: datetime) -> Standing:
+    """Return where a record stands with a consumer or a subscription."""
+    part, at = reader.part, (reader.part, place_of(record))
+    if (known := _settled(reader, facts, record)) is not None:
+        return known
+    reach = facts.reaches.get(at)
+    if reach is None:
+        why = facts.unknown.get(part, "Kafka did not say what its group has committed")
+        return Standing(part, "unknown", f"not known of {part}: {why}")
+    if reach.completed:
+        return _completed(reader, record)
+    return _waiting(reader, facts, record, now) or _pending(reader, record, reach)
+
+
+def _settled(reader: Reader, facts: Facts, record: Record) -> Standing | None:
+    """Return what a part itself says of a record that it has settled; None: it says nothing."""
+    part, at = reader.part, (reader.part, place_of(record))
+    round_ = copies.delivery(record).round
+    handled = [each for each in facts.handled.get(part, ()) if each.round >= round_]
+    if handled:
+        return Standing(part, "handled", f"handled by {part} at {_iso(handled[-1].at)}")
+    if at in facts.skips:
+        return Standing(part, "skipped", f"skipped by {part} ({facts.skips[at]})")
+    attempts = facts.attempts.get(part, [])
+    if attempts and attempts[-1].outcome == "delivered":
+        return Standing(part, "delivered", f"delivered by {part} at {_iso(attempts[-1].at)}")
+    return None
+
+
+def _waiting(reader: Reader, facts: Facts, record: Record, now: datetime) -> Standing | None:
+    """Return why a record waits that is not completed; None: nothing says why."""
+    part, at = reader.part, (reader.part, place_of(record))
+    if reader.paused:
+        where = f"waiting at {part}, which is {reader.paused}"
+        subscription = part.rpartition("/")[2]
+        return Standing(part, "paused", where, f"`dovecote push resume {subscription}`")
+    if attempts := facts.attempts.get(part, []):
+        last = attempts[-1]
+        said = (
+            last.status if last.status is not None else last.detail[:_MOST_REASON] or "no answer"
+        )
+        where = f"failing at {part}: attempt {last.number} got {said}"
+        return Standing(part, "retrying", where, f"the next attempt of {part}")
+    if (held := facts.held.get(at)) is not None:
+        where = f"held by {part} for attempt {held.attempt} ({held.error[:_MOST_REASON]})"
+        due = f"attempt {held.attempt} of {part}"
+        return Standing(part, "retry", where, due + _due(held.due, now))
+    history = copies.delivery(record)
+    if record.topic in reader.retries and history.not_before is not None:
+        error = (history.error or "no reason is given")[:_MOST_REASON]
+        where = f"on retry topic {record.topic} for attempt {history.attempt} of {part} ({error})"
+        return Standing(part, "retry", where, part + _due(moment(history.not_before), now))
+    return None
+
+
+def _due(at: datetime | None, now: datetime) -> str:
+    if at is None:
+        return ""
+    return f", at {_iso(at)}" if at > now else f", due since {_iso(at)}"
+
+
+def _completed(reader: Reader, record: Record) -> Standing:
+    part = reader.part
+    if reader.kind == "push":
+        where = f"completed by {part}; its last attempts no longer show the request"
+        return Standing(part, "completed", where)
+    where = (
+        f"completed by {part} ({place_of(record)} is committed): handled, or skipped by its policy"
+    )
+    return Standing(part, "completed", where)
+
+
+def _pending(reader: Reader, record: Record, reach: Reach) -> Standing:
+    part = reader.part
+    if reach.members == 0:
+        where = f"not consumed by {part}"
+        return Standing(part, "ahead", where, f"a member of group {reader.group}: it has none")
+    if reach.behind == 0 or reach.begun:
+        where = f"in work at {part}, or next in its line"
+        return Standing(part, "working", where, f"{part} to complete {place_of(record)}")
+    before = "it has committed nothing" if reach.behind is None else f"{reach.behind:,} before it"
+    where = f"not completed by {part} ({before} in its partition)"
+    return Standing(part, "ahead", where, f"{part} to come to {place_of(record)}")
+
+
+def _spark(reader: Reader, facts: Facts, record: Record, now: datetime) -> Standing:
+    """Return where a record stands with a Spark job."""
+    part, at = reader.part, (reader.part, place_of(record))
+    batch, reach = facts.batches.get(at), facts.reaches.get(at)
+    by = f"batch {batch.number} of {part}" if batch is not None else part
+    own = [each.record for each in facts.outputs if each.owner == part]
+    own = [each for each in own if each.timestamp >= record.timestamp]
+    if own:
+        newest = max(own, key=lambda each: each.timestamp)
+        due = moment(copies.delivery(newest).not_before)
+        if due is not None:
+            where = f"retried by {by}: on {place_of(newest)}"
+            return Standing(part, "retry", where, part + _due(due, now))
+        return Standing(part, "output", f"written by {by} to {place_of(newest)}")
+    if (batch is not None and batch.finished) or (reach is not None and reach.completed):
+        where = (
+            f"taken by {by}; its topics have no record of this id: the job skipped it, keeps it "
+            "in its state, or writes results with ids of their own"
+        )
+        return Standing(part, "taken", where)
+    if batch is not None:
+        return Standing(part, "working", f"in {by}, which is under way", f"the end of {by}")
+    if reach is None:
+        why = facts.unknown.get(part, "neither its checkpoint nor its group says so")
+        return Standing(part, "unknown", f"not known of {part}: {why}")
+    return Standing(part, "ahead", f"not taken by {part}", f"the next batch of {part}")
+
+
+def of_topic(record: Record, *, read: bool) -> Standing:
+    """Return where a published record is."""
+    part = f"topic/{record.topic}"
+    more = "" if read else f", and no part of the file reads topic {record.topic}"
+    return Standing(part, "published", f"at {place_of(record)}{more}")
+
+
+def _iso(at: datetime) -> str:
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,59 @@
+"""A server is asked now and then, and what it answers is known for a while."""
+
+from dovecote.process.proof import Answered, Proof
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_nothing_is_known_before_the_first_answer() -> None:
+    assert Proof(str).seen() == Answered(None)
+
+
+def test_an_answer_counts_from_when_it_came() -> None:
+    clock = Clock()
+    proof = Proof(str, clock=clock)
+    proof.once()
+    clock.now += 7
+    assert proof.seen() == Answered(7.0)
+
+
+def test_a_refusal_is_trouble_until_the_next_answer() -> None:
+    answers, clock = ["topic 'x': no right", ""], Clock()
+    proof = Proof(lambda: answers.pop(0), clock=clock)
+    proof.once()
+    assert proof.seen() == Answered(None, "topic 'x': no right")
+    proof.once()
+    assert proof.seen() == Answered(0.0)
+
+
+def test_an_error_is_trouble_and_ends_nothing() -> None:
+    def fails() -> str:
+        msg = "nobody answers\nand a second line"
+        raise OSError(msg)
+
+    proof = Proof(fails, clock=Clock())
+    proof.once()
+    assert proof.seen() == Answered(None, "nobody answers")
+
+
+def test_a_server_that_has_just_answered_is_not_asked() -> None:
+    asked = list[int]()
+
+    def ask() -> str:
+        asked.append(1)
+        return ""
+
+    clock = Clock()
+    proof = Proof(ask, every=20, clock=clock)
+    proof.heard()
+    clock.now += 9
+    proof.once()
+    assert not asked
+    clock.now += 2
+    proof.once()
+    assert asked
