@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ class Browser:
     def forward(self) -> None:
         _ask("POST", f"{self._at}/forward", {})
 
-    def _command(self, name: str, parameters: dict[str, object]) -> None:
+    def _command(self, name: str, parameters: Mapping[str, object]) -> None:
         _ask("POST", f"{self._at}/goog/cdp/execute", {"cmd": name, "params": parameters})
 
     def close(self) -> None:

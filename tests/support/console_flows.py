@@ -17,7 +17,7 @@ def at(seconds_ago: float = 0) -> str:
 
 def node(id_: str, kind: str, state: str = "working", **more: Any) -> Json:
     """Return a node; what is not given is unknown."""
-    made = {
+    made: Json = {
         "id": id_,
         "kind": kind,
         "name": id_.rpartition("/")[2],
