@@ -19,6 +19,7 @@ EXTRAS: Mapping[str, str | None] = {
     "dead": "consume",
     "find": "consume",
     "audit": "consume",
+    "console": "push",
     "stack": "stack",
     "demo": "demo",
 }

@@ -21,6 +21,7 @@ class _Commands(Lazy):
         "dead": "dead:dead",
         "find": "find:find",
         "audit": "audit:audit",
+        "console": "console:console",
         "stack": "stack:stack",
         "demo": "demo:demo",
     }

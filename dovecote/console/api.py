@@ -56,7 +56,7 @@ class _Chosen(BaseModel):
 class Parts:
     """The parts of the console that the API asks."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # one for each duty
         self, picture: Picture, letters: Letters, finds: Finds, deeds: Deeds, door: Door
     ) -> None:
         self.picture, self.letters, self.finds = picture, letters, finds
@@ -127,9 +127,7 @@ def _shown(parts: Parts) -> APIRouter:
 
     @routes.get("/me")
     def me(guest: Annotated[Guest, Depends(reader)]) -> JSONResponse:
-        told = MeShape(
-            name=guest.name, rights=sorted(guest.rights), needs_token=guest.needs_token
-        )
+        told = MeShape(name=guest.name, rights=sorted(guest.rights), needs_token=guest.needs_token)
         return JSONResponse(told)
 
     return routes
@@ -140,7 +138,7 @@ def _letters(parts: Parts) -> APIRouter:
     routes = APIRouter(prefix="/api/dead", dependencies=[Depends(reader)])
 
     @routes.get("")
-    def dead(
+    def dead(  # noqa: PLR0917  # one for each filter
         part: Text = None,
         topic: Text = None,
         key: Text = None,
@@ -171,9 +169,7 @@ def _letters(parts: Parts) -> APIRouter:
     return routes
 
 
-def resolved(
-    parts: Parts, by: str, verb: Verb, named: Sequence[Named]
-) -> Mapping[str, Any]:
+def resolved(parts: Parts, by: str, verb: Verb, named: Sequence[Named]) -> Mapping[str, Any]:
     """
     Requeue or drop letters; the log has it before it begins, and what came of each after it.
 

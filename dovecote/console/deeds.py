@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TextIO
 
 from dovecote.console.shapes import DeedShape
 from dovecote.process.logs import one_line
@@ -34,8 +35,10 @@ class DeedLog:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._last = deque(self._read(), maxlen=_SHOWN)
-            with self._opened():
-                pass
+            with self._opened() as file:
+                if not self._ends_with_line():
+                    # A kill or a full disk cut the last line off: the next one begins anew.
+                    file.write("\n")
         except OSError as error:
             msg = (
                 f"console.state: the log cannot be kept in {folder} ({error.strerror}): name a "
@@ -72,6 +75,10 @@ class DeedLog:
         with self._lock:
             return list(self._last)[: -limit - 1 : -1]
 
+    def _ends_with_line(self) -> bool:
+        text = self._file.read_bytes()[-1:]
+        return text in {b"", b"\n"}
+
     def _read(self) -> list[DeedShape]:
         found = deque[DeedShape](maxlen=_SHOWN)
         for file in (self._file.with_name("deeds.1.jsonl"), self._file):
@@ -80,10 +87,9 @@ class DeedLog:
                     found.extend(each for line in lines if (each := _deed(line)) is not None)
         return list(found)
 
-    def _opened(self):  # type: ignore[no-untyped-def]  # noqa: ANN202  # a text file
-        return os.fdopen(
-            os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8"
-        )
+    def _opened(self) -> TextIO:
+        opened = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        return os.fdopen(opened, "a", encoding="utf-8")
 
 
 def _deed(line: str) -> DeedShape | None:

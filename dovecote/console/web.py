@@ -11,7 +11,7 @@ HEADERS: Mapping[str, str] = MappingProxyType(
     {
         # The page shows what is in events: none of it may run.
         "Content-Security-Policy": (
-            "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
+            "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'self'; "
             "frame-ancestors 'none'; object-src 'none'"
         ),
         "X-Content-Type-Options": "nosniff",

@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 from tests.support.waiting import until
 
 _START_SECONDS = 90
+_KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Escape": "\ue00c", "Space": " "}
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 _OPTIONS = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 
@@ -62,9 +63,37 @@ class Browser:
 
     def dark(self) -> None:
         """Show pages like a browser that prefers a dark theme."""
-        features = [{"name": "prefers-color-scheme", "value": "dark"}]
-        body = {"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}}
-        _ask("POST", f"{self._at}/goog/cdp/execute", body)
+        self.prefer(scheme="dark")
+
+    def prefer(self, *, scheme: str = "light", motion: str = "no-preference") -> None:
+        """Show pages like a browser that prefers a colour scheme, and motion or `reduce`."""
+        wanted = {"prefers-color-scheme": scheme, "prefers-reduced-motion": motion}
+        features = [{"name": name, "value": value} for name, value in wanted.items()]
+        self._command("Emulation.setEmulatedMedia", {"features": features})
+
+    def resize(self, width: int, height: int) -> None:
+        """Show pages on a screen of that size, which may be narrower than a window can be."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._command("Emulation.setDeviceMetricsOverride", size)
+
+    def press(self, *keys: str) -> None:
+        """Press keys one after the other: letters, or those that WebDriver has a name for."""
+        pressed = [
+            {"type": kind, "value": _KEYS.get(key, key)}
+            for key in keys
+            for kind in ("keyDown", "keyUp")
+        ]
+        body = {"actions": [{"type": "key", "id": "keyboard", "actions": pressed}]}
+        _ask("POST", f"{self._at}/actions", body)
+
+    def back(self) -> None:
+        _ask("POST", f"{self._at}/back", {})
+
+    def forward(self) -> None:
+        _ask("POST", f"{self._at}/forward", {})
+
+    def _command(self, name: str, parameters: Mapping[str, object]) -> None:
+        _ask("POST", f"{self._at}/goog/cdp/execute", {"cmd": name, "params": parameters})
 
     def close(self) -> None:
         _ask("DELETE", self._at)

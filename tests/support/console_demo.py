@@ -42,6 +42,7 @@ from dovecote.console.shapes import (
 from dovecote.process.health import HealthReport
 from dovecote.process.http.connections import Bounds
 from dovecote.process.http.server import serve
+from dovecote.process.states import State
 
 _BEGAN = datetime.now(UTC)
 
@@ -212,7 +213,9 @@ class DemoPicture:
             _node("topic/dovecote.progress.outbox", "topic", role="progress", group="outbox/shop"),
             _node("consumer/shipping", "consumer", wave=1),
             _node("consumer/billing", "consumer", wave=2),
-            _node("topic/shipping.retry", "topic", "idle", role="retry", group="consumer/shipping"),
+            _node(
+                "topic/shipping.retry", "topic", "idle", role="retry", group="consumer/shipping"
+            ),
             _node("topic/shipping.dead", "topic", "idle", role="dead", group="consumer/shipping"),
             _node("topic/refunds", "topic", wave=3),
             _node("spark/sessions", "spark", wave=4),
@@ -232,7 +235,7 @@ class DemoPicture:
         ]
         for number in range(self._subscriptions):
             id_ = f"push/main/sub-{number:04d}"
-            state: StateName = ("working", "idle", "working", "paused")[number % 4]  # type: ignore[assignment]  # each is one
+            state: StateName = ("working", "idle", "working", "paused")[number % 4]
             nodes.append(_node(id_, "subscription", state, wave=number, group="push/main"))
             if topics:
                 edges.append(_edge(topics[number % len(topics)], id_))
@@ -266,7 +269,9 @@ class DemoLetters:
         done, failed = [], []
         for each in named:
             there = [
-                one for one in self._letters if (one["part"], one["place"]) == (each.part, each.place)
+                one
+                for one in self._letters
+                if (one["part"], one["place"]) == (each.part, each.place)
             ]
             if there:
                 self._letters.remove(there[0])
@@ -330,7 +335,7 @@ class DemoFinds:
 
 class _Well:
     def ready(self) -> HealthReport:
-        return HealthReport(ok=True, role="console", reason="")
+        return HealthReport(ok=True, role="console", reason="", state=State.WORKING)
 
 
 @contextmanager
@@ -393,7 +398,7 @@ def main() -> None:
         write=not given.read_only,
         tokens=given.tokens,
     ) as url:
-        print(url, flush=True)
+        print(url, flush=True)  # noqa: T201  # the port may be any
         threading.Event().wait()
 
 

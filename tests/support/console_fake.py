@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.support import console_flows as flows
 
 PAGE = Path(dovecote.__file__).parent / "console" / "page"
 
-POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 _KINDS = {
     ".html": "text/html",
@@ -25,7 +25,7 @@ _KINDS = {
 
 
 class Fake:
-    """What the server says; a test changes it while a browser looks."""
+    """Holds what the server says. A test changes it while a browser looks."""
 
     def __init__(self) -> None:
         self.flow = flows.well()
@@ -43,21 +43,22 @@ class Fake:
         """Return the status and the body of a GET."""
         if path in self.refuses:
             return self.refuses[path]
-        if path == "/api/flow":
-            return 200, self.flow
-        if path == "/api/me":
-            return 200, {"name": "ada", "rights": self.rights, "needs_token": bool(self.token)}
-        if path == "/api/part":
-            return 200, flows.part(query["id"], self.flow)
-        if path == "/api/history":
-            return 200, flows.history(int(query["minutes"]))
-        if path == "/api/find":
-            return 200, flows.life(query.get("id", ""))
-        if path == "/api/log":
-            return 200, flows.log()
-        if path == "/api/dead":
-            return 200, self._page(query)
-        return 404, {"error": f"there is no {path}", "todo": ""}
+        said: dict[str, Callable[[], flows.Json]] = {
+            "/api/flow": lambda: self.flow,
+            "/api/me": lambda: {
+                "name": "ada",
+                "rights": self.rights,
+                "needs_token": bool(self.token),
+            },
+            "/api/part": lambda: flows.part(query["id"], self.flow),
+            "/api/history": lambda: flows.history(int(query["minutes"])),
+            "/api/find": lambda: flows.life(query.get("id", "")),
+            "/api/log": flows.log,
+            "/api/dead": lambda: self._page(query),
+        }
+        if path not in said:
+            return 404, {"error": f"there is no {path}", "todo": ""}
+        return 200, said[path]()
 
     def _page(self, query: dict[str, str]) -> flows.Json:
         found = [each for each in self.letters if query.get("part", each["part"]) == each["part"]]

@@ -1,4 +1,4 @@
-"""Answers of a console's server, as its contract has them: the demo's flow, a large one, a hostile one."""
+"""Answers of a console's server: the demo's flow, a large one, a hostile one."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ def at(seconds_ago: float = 0) -> str:
 
 def node(id_: str, kind: str, state: str = "working", **more: Any) -> Json:
     """Return a node; what is not given is unknown."""
-    made = {
+    made: Json = {
         "id": id_,
         "kind": kind,
         "name": id_.rpartition("/")[2],
@@ -77,7 +77,11 @@ def well() -> Json:
     """Return the demo's flow while all is well."""
     nodes = [
         node(
-            "outbox/shop", "outbox", rate=412.0, lag=_lag(18, 0.2), facts=[["schema", "outbox"], ["shards", "2"]]
+            "outbox/shop",
+            "outbox",
+            rate=412.0,
+            lag=_lag(18, 0.2),
+            facts=[["schema", "outbox"], ["shards", "2"]],
         ),
         node("relay/shop/0", "relay", rate=208.0, group="outbox/shop", facts=[["shard", "0"]]),
         node("relay/shop/1", "relay", rate=204.0, group="outbox/shop", facts=[["shard", "1"]]),
@@ -167,12 +171,12 @@ def large(subscriptions: int = 2000, topics: int = 500) -> Json:
         id_ = f"push/main/customer-{number:05d}"
         state = "failing" if number % 97 == 5 else "working"
         lag = _lag(number, number / 100)
-        nodes.append(
-            node(id_, "subscription", state, rate=number / 9, lag=lag, group="push/main")
-        )
+        nodes.append(node(id_, "subscription", state, rate=number / 9, lag=lag, group="push/main"))
         edges.append(edge(f"topic/events.{number % topics:04d}", id_, number / 9))
     failing = [each["id"] for each in nodes if each["state"] == "failing"]
-    troubles = [trouble(id_, "failing", "endpoint answers 503", "Ask its owner.") for id_ in failing]
+    troubles = [
+        trouble(id_, "failing", "endpoint answers 503", "Ask its owner.") for id_ in failing
+    ]
     return flow(nodes, edges, troubles)
 
 
@@ -208,7 +212,10 @@ def part(id_: str, now: Json) -> Json:
             {
                 "title": "Partitions",
                 "columns": ["partition", "member", "offset", "end", "lag"],
-                "rows": [[each, f"shipping-{each % 2}", 190412 + each * 7, 190419 + each * 8, each + 7] for each in range(6)],
+                "rows": [
+                    [each, f"shipping-{each % 2}", 190412 + each * 7, 190419 + each * 8, each + 7]
+                    for each in range(6)
+                ],
             }
         ],
         "doctor": [
@@ -239,24 +246,23 @@ def history(minutes: int) -> Json:
 
 def letters(number: int = 12, reason: str = "KeyError: 'address'") -> list[Json]:
     """Return dead letters, and one parked event, newest first."""
-    found: list[Json] = []
-    for each in range(number):
-        found.append(
-            {
-                "part": "consumer/shipping",
-                "place": f"orders.dead/0/{900 - each}",
-                "topic": "orders",
-                "key": f"order-{4711 + each}",
-                "id": f"0190b3f2-6c1e-7a55-8d0e-{each:012x}",
-                "type": "OrderPlaced",
-                "at": at(60 * each + 30),
-                "reason": reason,
-                "attempts": 5,
-                "value": '{"order": 4711, "total": "99.50", "lines": [{"sku": "A-1", "count": 2}]}',
-                "headers": [["ce_source", "/shop"], ["ce_type", "OrderPlaced"]],
-                "actions": ["requeue", "drop"],
-            }
-        )
+    found: list[Json] = [
+        {
+            "part": "consumer/shipping",
+            "place": f"orders.dead/0/{900 - each}",
+            "topic": "orders",
+            "key": f"order-{4711 + each}",
+            "id": f"0190b3f2-6c1e-7a55-8d0e-{each:012x}",
+            "type": "OrderPlaced",
+            "at": at(60 * each + 30),
+            "reason": reason,
+            "attempts": 5,
+            "value": '{"order": 4711, "total": "99.50", "lines": [{"sku": "A-1"}]}',
+            "headers": [["ce_source", "/shop"], ["ce_type", "OrderPlaced"]],
+            "actions": ["requeue", "drop"],
+        }
+        for each in range(number)
+    ]
     parked = {
         "part": "outbox/shop",
         "place": "parked/17",
@@ -282,7 +288,7 @@ def life(id_: str) -> Json:
     return {
         "query": {"id": id_},
         "where": "It is a dead letter of consumer/shipping, in orders.dead/0/900.",
-        "waits_for": "an operator, who requeues or drops it.",
+        "waits_for": "It waits for an operator, who requeues or drops it.",
         "steps": [
             {"at": at(ago), "part": part_, "what": what, "detail": detail}
             for ago, (part_, what, detail) in zip(seconds, steps, strict=True)

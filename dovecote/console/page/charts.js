@@ -21,7 +21,7 @@ function ceiling(most) {
 }
 
 export function chart(series, minutes) {
-  const title = make("h4", { text: named(series) });
+  const title = make("h3", { text: named(series) });
   const now = make("span", { class: "now" });
   const path = draw("path", { class: "line" });
   const under = draw("path", { class: "under" });

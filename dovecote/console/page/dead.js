@@ -9,6 +9,8 @@ const FIELDS = [["part", "Part"], ["topic", "Topic"], ["key", "Key"], ["id", "Ev
 const TIMES = [["since", "Since"], ["until", "Until"]];
 const LIMIT = 100;
 
+const TIME = /\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)/g;
+
 const keyOf = (letter) => `${letter.part}\n${letter.place}`;
 
 // What is sent is ISO 8601 in UTC; what is typed is local time.
@@ -52,7 +54,7 @@ export function open(root, { filters }, app) {
   const more = make("button", { type: "button", text: "Older ones", hidden: true, onclick: () => look(next) });
   const chosen = new Set();
   const detail = make("section", { class: "card", tabindex: "-1", hidden: true, "aria-label": "The chosen letter" });
-  let letters = [], next = null, closed = false, opener = null;
+  let letters = [], next = null, closed = false, opener = null, writing = null;
   const listed = table("Dead letters and parked events", [
     { title: "Choose", unseen: true }, { title: "Given up" }, { title: "Event", heads: true, long: true },
     { title: "From", wide: true, long: true }, { title: "Reason", long: true }, { title: "Attempts", number: true, wide: true },
@@ -116,6 +118,7 @@ export function open(root, { filters }, app) {
   }
 
   function show() {
+    writing = app.may("write");
     actions.hidden = !app.may("write") || !letters.length;
     put(readOnly, app.may("write") ? "" : "This page only shows: to requeue and drop needs write = true and a token with the right write.");
     listed.update(letters);
@@ -135,7 +138,7 @@ export function open(root, { filters }, app) {
       next = told.next;
       more.hidden = !next;
       failures.replaceChildren(...(told.failures ?? []).map(({ part, error }) => note(`${part} could not be asked: ${error}`, "bad")));
-      put(said, `${many(letters.length, "letter")}${next ? ", and there are older ones" : ""}. Looked at ${told.looked ?? "all that is kept"}.`);
+      put(said, `${many(letters.length, "letter")}${next ? ", and there are older ones" : ""}. Looked at ${(told.looked ?? "all that is kept").replace(TIME, clock)}.`);
       show();
     } catch (error) {
       put(said, "");
@@ -179,5 +182,5 @@ export function open(root, { filters }, app) {
       done.length > 20 ? make("p", { class: "quiet", text: `and ${plain(done.length - 20)} more; the log has all` }) : "");
   }
   look();
-  return { title: "Dead letters", heading, update() { actions.hidden = !app.may("write") || !letters.length; }, close() { closed = true; } };
+  return { title: "Dead letters", heading, update() { if (app.may("write") !== writing) show(); }, close() { closed = true; } };
 }

@@ -11,6 +11,7 @@ export function open(root, { filters }) {
     return [element, make("label", {}, make("span", { text: label }), element)];
   };
   const [id, idLabel] = input("id", "Event's id", filters.id);
+  id.className = "id";
   const [key, keyLabel] = input("key", "or its key", filters.key);
   const [topic, topicLabel] = input("topic", "Topic", filters.topic, "all");
   const [since, sinceLabel] = input("since", "Since", filters.since, "1h or 2026-11-27");
@@ -54,7 +55,7 @@ function shown(life) {
   return [
     make("section", { class: "card where-now", "aria-labelledby": "where" },
       make("h2", { id: "where", text: "Where it is now" }), make("p", { class: "large", text: life.where }),
-      life.waits_for ? make("p", {}, make("strong", { text: "It waits for: " }), life.waits_for) : ""),
+      life.waits_for ? make("p", { class: "long", text: life.waits_for }) : ""),
     ...(life.failures ?? []).map(({ part, error }) => note(`${part} could not be asked: ${error}`, "bad")),
     make("section", { "aria-labelledby": "life" }, make("h2", { id: "life", text: "Its life" }),
       life.steps.length ? make("ol", { class: "timeline" }, steps(life.steps)) : make("p", { class: "quiet", text: "No part knows of it." })),

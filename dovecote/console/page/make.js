@@ -82,3 +82,11 @@ export function ago(since, now) {
 export const many = (number, one, more = `${one}s`) => `${plain(number)} ${number === 1 ? one : more}`;
 
 export const note = (text, kind = "") => make("p", { class: `note ${kind}`, text });
+
+// A sentence with commands between backticks, which are shown as code. The element is written anew only when it changes.
+export function prose(element, text) {
+  if (element.dataset.text === text) return element;
+  element.dataset.text = text;
+  element.replaceChildren(...text.split("`").map((piece, number) => (number % 2 ? make("code", { text: piece }) : piece)));
+  return element;
+}

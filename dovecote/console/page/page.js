@@ -40,7 +40,7 @@ function go(first = false) {
     if (link.dataset.view === where.view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.title = view.title === "Flow" ? "Dovecote console" : `${view.title} – Dovecote console`;
+  document.title = view.title === "Flow" ? "Dovecote console" : `${view.title} · Dovecote console`;
   if (app.flow) view.update(app.flow);
   if (!first) { view.heading.focus({ preventScroll: true }); scrollTo(0, 0); }
 }

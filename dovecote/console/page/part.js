@@ -1,7 +1,7 @@
 // One part: what it does, why, its processes, its tables, doctor's findings, and its last hours.
 import { ask } from "./asking.js";
 import { chart, named } from "./charts.js";
-import { ago, clock, lag, make, note, put, rate, set } from "./make.js";
+import { ago, clock, lag, make, note, prose, put, rate, set } from "./make.js";
 import { linkTo, linkWith } from "./routes.js";
 import { chip, recolour } from "./states.js";
 import { table } from "./tables.js";
@@ -134,7 +134,7 @@ export function open(root, { id }, app) {
       troubles.dataset.text = text;
       troubles.replaceChildren(...mine.map((each) => make("li", { class: "trouble" },
         make("div", { class: "line" }, chip(each.state, app.doubtful(each.part)), make("strong", { class: "what", text: each.title }), make("span", { class: "since", text: `for ${ago(each.since, flow.at)}` })),
-        make("p", { class: "todo", text: each.todo ?? "" }))));
+        prose(make("p", { class: "todo" }), each.todo ?? ""))));
     }
     troubles.hidden = !mine.length;
     const before = flow.edges.filter((edge) => edge.to === id).map((edge) => edge.from);
@@ -163,5 +163,5 @@ function finding({ level, text, todo }) {
   const mark = chip(state);
   set(mark, "data-state", level);
   put(mark.lastChild, word);
-  return make("li", {}, mark, make("div", {}, make("p", { text }), todo ? make("p", { class: "todo", text: todo }) : null));
+  return make("li", {}, mark, make("div", {}, make("p", { text }), todo ? prose(make("p", { class: "todo" }), todo) : null));
 }

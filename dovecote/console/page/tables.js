@@ -3,18 +3,15 @@ import { make, plain, put } from "./make.js";
 
 const ROWS = 50;
 
-let numbered = 0;
-
 // `columns`: [{title, number, wide}]; `fill(row, cells)` writes a row into its cells, which stay as they are.
 export function table(label, columns, fill, { keyOf, rows: most = ROWS, empty = "There is nothing here." }) {
-  const id = `table-${++numbered}`;
-  const caption = make("caption", { class: "unseen", text: label, id });
+  const caption = make("caption", { class: "unseen", text: label });
   const head = make("tr", {}, columns.map((column) =>
     make("th", { scope: "col", class: classes(column) }, column.unseen ? make("span", { class: "unseen", text: column.title }) : column.title)));
   const body = make("tbody");
   const none = make("p", { class: "empty", text: empty, hidden: true });
   const grid = make("table", {}, caption, make("thead", {}, head), body);
-  const scroll = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-labelledby": id }, grid);
+  const scroll = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table: ${label}` }, grid);
   const where = make("span", { class: "where" });
   const back = make("button", { type: "button", text: "Back", onclick: () => turn(-1) });
   const next = make("button", { type: "button", text: "Next", onclick: () => turn(1) });

@@ -1,5 +1,5 @@
 // What needs somebody, worst first; and what is said aloud of it.
-import { ago, clock, make, many, plain, put, set } from "./make.js";
+import { ago, clock, make, many, plain, prose, put, set } from "./make.js";
 import { linkTo, safe } from "./routes.js";
 import { chip, recolour } from "./states.js";
 
@@ -23,7 +23,7 @@ function entry(trouble) {
       const time = ago(now.since, at);
       put(since, time ? `for ${time}` : "");
       set(since, "title", `since ${clock(now.since)}`);
-      put(todo, now.todo ?? "");
+      prose(todo, now.todo ?? "");
     },
   };
 }
@@ -33,8 +33,9 @@ const keyOf = (trouble) => `${trouble.part}\n${trouble.title}`;
 // A source that could not be asked is a trouble too, even where the server has no other for it.
 function unseen(flow) {
   const told = new Set(flow.troubles.map((trouble) => trouble.part));
+  const drawn = new Set(flow.nodes.map((node) => node.id));
   return (flow.sources ?? []).filter((source) => !source.ok && !told.has(source.part)).map((source) => ({
-    part: source.part, state: "unknown", since: source.at, link: linkTo(source.part),
+    part: source.part, state: "unknown", since: source.at, link: drawn.has(source.part) ? linkTo(source.part) : "#/",
     title: source.error || "This part could not be asked.",
     todo: "What the page shows of this part is old. Check that its servers can be reached from here.",
   }));
