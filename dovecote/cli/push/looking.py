@@ -125,9 +125,8 @@ def update(
         body["version"] = version
     found = _object(Api.of(api, token_file)("PATCH", _path(id_), body))
     names = ", ".join(printed.text(name) for name in given)
-    typer.echo(
-        f"{printed.text(str(found.get('id')))}  version {found.get('version')}  set {names}"
-    )
+    version_ = printed.text(str(found.get("version")))
+    typer.echo(f"{printed.text(str(found.get('id')))}  version {version_}  set {names}")
 
 
 def _pair(text: str) -> tuple[str, object]:

@@ -19,7 +19,11 @@ MEANINGS = {
     ("consume", "dead", "requeue", "--topic"): "the dead-letter topic",
     ("consume", "dead", "drop", "--topic"): "the dead-letter topic",
     ("push", "subscribe", "--topic"): "a topic to read",
-    ("topic", "tail", "--id"): "the id of an event",
+    **{
+        (*words, "--id"): "the id of an event"
+        for words in (("topic", "tail"), *(("dead", name) for name in ("list", "requeue", "drop")))
+    },
+    ("push", "attempts", "--since"): "the time of a request",
     ("topic", "tail", "--from"): "where to begin",
     ("init", "outbox", "--since"): "a version",
     ("init", "inbox", "--since"): "a version",
@@ -116,12 +120,11 @@ def test_every_command_that_logs_takes_a_format_and_a_level() -> None:
 @pytest.mark.parametrize(
     ("words", "suggested"),
     [
-        ("status", "relay status`, `dovecote spark status` or `dovecote stack status"),
+        ("status", "relay status`, `dovecote consume status` or `dovecote spark status"),
         ("doctor", "relay doctor"),
         ("parked list", "relay parked"),
         ("reshard", "relay reshard"),
         ("reconcile --accept-restored", "relay reconcile"),
-        ("dead requeue --all", "consume dead` or `dovecote push dead"),
         ("consume -c consume.toml", "consume run"),
         ("push --config push.toml", "push serve"),
         ("relay --check", "relay run"),
@@ -132,7 +135,7 @@ def test_every_command_that_logs_takes_a_format_and_a_level() -> None:
         ("relay statsu", "relay status"),
         ("pusj", "push"),
         ("doctr", "relay doctor"),
-        ("spark dead", "consume dead` or `dovecote push dead"),
+        ("spark dead", "dead`, `dovecote consume dead` or `dovecote push dead"),
         ("push run", "push serve"),
         ("pair", "spark pairing"),
         ("relay pair", "spark pairing"),
