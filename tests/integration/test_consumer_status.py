@@ -56,15 +56,15 @@ def test_a_group_is_shown_while_it_works_and_after_it_has_ended(
     with consuming(bootstrap, name, handle, retries=retries) as running:
         try:
             running.has_handled(23)
-            found = until(
+            until(
                 lambda: (
                     (it := told(config)[1])["dead"] == 1
                     and any(each["held_back"] for each in it["partitions"])
-                    and it
                 ),
                 within=30,
                 what="it is held back",
             )
+            found = told(config)[1]
             assert found["state"] == "working"
             assert len(found["members"]) == 1
             assert found["members"][0]["partitions"] == 3

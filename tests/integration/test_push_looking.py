@@ -42,9 +42,8 @@ def test_a_subscription_is_shown_and_single_fields_are_set(
     told = json.loads(run(port, "show", "--json").output)
     done = run(port, "update", "--set", "limits.rate=50", "--set", "endpoint.timeout=20s")
     assert done.exit_code == 0, repr(done.exception)
-    assert (
-        done.output == f"slack  version {told['version'] + 1}  set limits.rate, endpoint.timeout\n"
-    )
+    version = told["version"] + 1
+    assert done.output == f"slack  version {version}  set limits.rate, endpoint.timeout\n"
     work = until(
         lambda: (found := engine.work.get("slack")) and found.subscription.limits.rate and found,
         within=10,
