@@ -40,7 +40,7 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """
-    Show the members of a group, and how far each partition lags.
+    Show the members of a group, and how each partition lags.
 
     The file is that of the consumer, or one that names the parts: then all its consumers are
     shown. All but /readyz comes from Kafka. The exit status is 1 if records wait and no member is

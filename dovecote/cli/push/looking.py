@@ -97,9 +97,9 @@ def update(
         list[str],
         typer.Option(
             "--set",
-            metavar="FIELD=VALUE",
-            help="A field such as limits.rate and its value, as JSON or text; null gives it its "
-            "default; can be repeated.",
+            metavar="SETTING",
+            help="A field and its value, as JSON or text, such as limits.rate=50; null gives it "
+            "its default; can be repeated.",
         ),
     ],
     version: Annotated[

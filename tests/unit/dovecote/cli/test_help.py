@@ -24,6 +24,8 @@ MEANINGS = {
         for words in (("topic", "tail"), *(("dead", name) for name in ("list", "requeue", "drop")))
     },
     ("push", "attempts", "--since"): "the time of a request",
+    ("push", "update", "--set"): "a field of a subscription",
+    ("push", "update", "--version"): "the version of a subscription",
     ("topic", "tail", "--from"): "where to begin",
     ("init", "outbox", "--since"): "a version",
     ("init", "inbox", "--since"): "a version",
