@@ -23,7 +23,7 @@ from dovecote.push.client import Api
 from outbox.errors import BadSettings, DovecoteError
 
 _PAUSE_SECONDS = 1.0
-# What an attempt of any age must say.
+# An attempt of any age must have these.
 _FIELDS = ("event_id", "topic", "partition", "offset", "number", "at", "seconds", "outcome")
 
 

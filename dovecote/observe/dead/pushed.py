@@ -30,7 +30,7 @@ class _Counts(BaseModel):
 
 
 class _Subscription(BaseModel):
-    """What is needed of a subscription."""
+    """The fields of a subscription that are needed."""
 
     id: str
     counts: _Counts

@@ -19,7 +19,7 @@ class GroupPartition:
     topic: str
     partition: int
     member: str | None
-    """Who has it; None: nobody."""
+    """The member that has it; None: nobody."""
     committed: int | None
     end: int | None
     lag: int | None
@@ -49,7 +49,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class ReadyAnswer:
-    """What a process answered to `/readyz`."""
+    """The answer of a process to `/readyz`."""
 
     url: str
     ready: bool
@@ -62,18 +62,18 @@ class GroupStatus:
 
     group: str
     kafka_state: str
-    """What Kafka calls it: STABLE, EMPTY, …"""
+    """Kafka's word for it: STABLE, EMPTY, …"""
     members: Sequence[GroupMember]
     partitions: Sequence[GroupPartition]
     retries: Sequence[GroupPartition]
-    """Those of retry topics."""
+    """The partitions of retry topics."""
     dead: int | None
     """Dead letters that are neither requeued nor dropped; None: there is no topic for them."""
     dead_whole: bool
     """Whether these are all."""
     ready: Sequence[ReadyAnswer] = ()
     failures: Sequence[str] = ()
-    """What could not be asked, and why."""
+    """The topics and servers that could not be asked, and why."""
 
     @property
     def lag(self) -> int:

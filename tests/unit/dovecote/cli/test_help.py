@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from dovecote.cli.main import app
 
 # An option of the same name that means something else there.
-MEANINGS = {
+MEANINGS: dict[tuple[str, ...], str] = {
     ("consume", "dead", "list", "--topic"): "the dead-letter topic",
     ("consume", "dead", "show", "--topic"): "the dead-letter topic",
     ("consume", "dead", "requeue", "--topic"): "the dead-letter topic",
