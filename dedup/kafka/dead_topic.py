@@ -252,7 +252,7 @@ class DeadTopic:
     def _starts(self, consumer: Consumer, which: Which) -> list[TopicPartition]:
         places = [TopicPartition(self._topic, each, 0) for each in self.partitions(consumer)]
         if which.places is not None:
-            # What became of a letter lies after it.
+            # The note of what became of a letter lies after it.
             for place in places:
                 offsets = [at for number, at in which.places if number == place.partition]
                 place.offset = min(offsets, default=OFFSET_END)

@@ -17,6 +17,9 @@ PREFIX = "DOVECOTE_WATCH"
 # No variable begins like this: those of a part are set where it runs, and not here.
 _NO_PREFIX = f"{PREFIX}_OF_NO_VARIABLE"
 
+# As a consumer has it, for its own file.
+_OWN_CONSUMER = "DOVECOTE_CONSUME"
+
 _URLS = ("http://", "https://")
 
 
@@ -254,6 +257,20 @@ def read(model: type[W], file: Path | None, environ: Mapping[str, str] = os.envi
         push=complete("push", given.push),
     )
     return found.model_copy(update={"sources": sources})
+
+
+def own_consumer(file: Path | None, environ: Mapping[str, str]) -> ConsumerSource:
+    """
+    Return the consumer that its own settings file describes, as far as it is looked at.
+
+    Raises:
+        BadSettings: the file cannot be read, or lacks the group or the topics.
+    """
+    found = load(_lenient(ConsumerSource), file, prefix=_OWN_CONSUMER, environ=environ)
+    if missing := _missing(found):
+        msg = f"{missing} is missing: give --config with the file of a consumer"
+        raise BadSettings(msg)
+    return found
 
 
 def _joined(given: S, folder: Path, environ: Mapping[str, str]) -> S:

@@ -71,7 +71,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str, Any]]]
                 answer = {**LETTER, "headers": [["ce_id", LETTER["id"]]], "value": "{}"}
             elif "/dead?" in self.path:
                 answer = {"total": 1, "letters": [LETTER]}
-            elif self.command == "GET":
+            elif self.command == "GET" and self.path != "/subscriptions/slack":
                 answer = []
             data = json.dumps(answer).encode()
             self.send_response(200)
@@ -81,6 +81,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str, Any]]]
 
         do_GET = do_POST  # noqa: N815  # the base's name
         do_DELETE = do_POST  # noqa: N815  # the base's name
+        do_PATCH = do_POST  # noqa: N815  # the base's name
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass

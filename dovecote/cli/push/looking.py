@@ -23,7 +23,7 @@ from dovecote.push.client import Api
 from outbox.errors import BadSettings, DovecoteError
 
 _PAUSE_SECONDS = 1.0
-# What an attempt of any age must say.
+# An attempt of any age must have these.
 _FIELDS = ("event_id", "topic", "partition", "offset", "number", "at", "seconds", "outcome")
 
 
@@ -97,9 +97,9 @@ def update(
         list[str],
         typer.Option(
             "--set",
-            metavar="FIELD=VALUE",
-            help="A field such as limits.rate and its value, as JSON or text; null gives it its "
-            "default; can be repeated.",
+            metavar="SETTING",
+            help="A field and its value, as JSON or text, such as limits.rate=50; null gives it "
+            "its default; can be repeated.",
         ),
     ],
     version: Annotated[
@@ -125,9 +125,8 @@ def update(
         body["version"] = version
     found = _object(Api.of(api, token_file)("PATCH", _path(id_), body))
     names = ", ".join(printed.text(name) for name in given)
-    typer.echo(
-        f"{printed.text(str(found.get('id')))}  version {found.get('version')}  set {names}"
-    )
+    version_ = printed.text(str(found.get("version")))
+    typer.echo(f"{printed.text(str(found.get('id')))}  version {version_}  set {names}")
 
 
 def _pair(text: str) -> tuple[str, object]:

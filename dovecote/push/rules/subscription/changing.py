@@ -71,9 +71,10 @@ def _server(spec: Mapping[str, Any]) -> object:
     url = endpoint.get("url") if isinstance(endpoint, dict) else None
     try:
         parts = urlsplit(str(url))
-        return parts.scheme, parts.hostname, parts.port, parts.username, parts.password
+        port = parts.port
     except ValueError:
         return url
+    return parts.scheme, parts.hostname, port, parts.username, parts.password
 
 
 def _texts(value: object) -> Iterator[str]:
