@@ -24,6 +24,8 @@ from dedup.settings import consumer as consumer_settings
 from dedup.settings import dead as dead_settings
 from dedup.settings.consumer import ConsumeSettings
 from dedup.settings.dead import DeadSettings
+from dovecote.console.settings import ConsoleSettings
+from dovecote.observe import sources as watch_settings
 from dovecote.push import settings as push_settings
 from dovecote.push.settings import PushSettings
 from relay import settings as relay_settings
@@ -47,7 +49,7 @@ The guides explain them by task; this page is for looking them up.
 
 * [The relay](#the-relay)
 * [The consumer](#the-consumer), [dead letters](#dead-letters)
-* [Push](#push)
+* [Push](#push), [the console](#the-console)
 * [Spark: deduplication](#spark-deduplication), [all stateful jobs](#spark-all-stateful-jobs)
 * [Spark: aggregation flows](#spark-aggregation-flows),
   [aggregation steps](#spark-aggregation-steps)
@@ -135,6 +137,12 @@ def _sections() -> Iterator[Section]:
         f"`dovecote push serve`; variables begin with `{push_settings.PREFIX}_`. "
         "The guide is [Pushing](push.md), which also has the fields of a subscription.",
         PushSettings,
+    )
+    yield Section(
+        "The console",
+        f"`dovecote console`; variables begin with `{watch_settings.PREFIX}_`. "
+        "The guide is [The console](console.md).",
+        ConsoleSettings,
     )
     yield Section(
         "Spark: deduplication",
