@@ -28,6 +28,8 @@ from dovecote.observe import sources
 from dovecote.observe.sources import WatchSettings
 from dovecote.observe import sources as watch_settings
 from dovecote.observe.audit_settings import AuditSettings
+from dovecote.console.settings import ConsoleSettings
+from dovecote.observe import sources as watch_settings
 from dovecote.push import settings as push_settings
 from dovecote.push.settings import PushSettings
 from relay import settings as relay_settings
@@ -53,6 +55,7 @@ The guides explain them by task; this page is for looking them up.
 * [The consumer](#the-consumer), [dead letters](#dead-letters)
 * [Push](#push)
 * [The auditor](#the-auditor)
+* [Push](#push), [the console](#the-console)
 * [Spark: deduplication](#spark-deduplication), [all stateful jobs](#spark-all-stateful-jobs)
 * [The watch file](#the-watch-file)
 * [Spark: aggregation flows](#spark-aggregation-flows),
@@ -151,6 +154,10 @@ def _sections() -> Iterator[Section]:
         f"`dovecote audit`; variables begin with `{watch_settings.PREFIX}_`. "
         "The guide is [The auditor](audit.md).",
         AuditSettings,
+        "The console",
+        f"`dovecote console`; variables begin with `{watch_settings.PREFIX}_`. "
+        "The guide is [The console](console.md).",
+        ConsoleSettings,
     )
     yield Section(
         "Spark: deduplication",
