@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from os import urandom
 from pathlib import Path
 from typing import Any
 
@@ -84,14 +85,14 @@ def test_relays_without_work_are_not_green_while_kafka_is_away(
 def test_a_relay_that_parks_is_not_green_and_its_status_says_the_same(
     fleet: Relays, topic: MakeTopic
 ) -> None:
-    there = topic(1)
+    there = topic(1, **{"max.message.bytes": "2000"})
     with_outbox(fleet.dsn)
     commit(fleet.dsn, written(there, 0))
     relay = fleet.active()
     comes(State.WORKING, lambda: said(relay)["state"])
     assert json.loads(status(fleet, "--json").stdout)["state"] == "idle"
-    # Larger than any broker takes.
-    commit(fleet.dsn, Event(topic=there, type="Grown", source="/t", value=bytes(9_000_000)))
+    # Larger than its topic takes.
+    commit(fleet.dsn, Event(topic=there, type="Grown", source="/t", value=urandom(20_000)))
     comes(State.FAILING, lambda: said(relay)["state"])
     assert "1 event is parked" in said(relay)["reason"]
     assert relay.get("/readyz").status == 200, "a restart would not help"
@@ -121,19 +122,20 @@ def test_a_consumer_says_that_its_inbox_is_away(
     given = conninfo_to_dict(database)
     monkeypatch.setenv("PGPASSWORD", str(given.pop("password", "")))
     its_name, elsewhere = str(given["dbname"]), make_conninfo(**{**given, "dbname": "postgres"})
-    change = SQL("ALTER DATABASE {} ALLOW_CONNECTIONS {}")
+    shut = SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(Identifier(its_name))
+    opened = SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(Identifier(its_name))
     with (
         consuming(kafka, name, inbox={"dsn": make_conninfo(**given)}) as reading,
         psycopg.connect(elsewhere, autocommit=True) as conn,
     ):
         health = reading.consumer.health
         comes(State.IDLE, lambda: health.ready().state)
-        conn.execute(change.format(Identifier(its_name), False))
+        conn.execute(shut)
         try:
             comes(State.FAILING, lambda: health.ready().state)
             assert "the inbox: " in health.ready().reason
         finally:
-            conn.execute(change.format(Identifier(its_name), True))
+            conn.execute(opened)
         comes(State.IDLE, lambda: health.ready().state)
 
 
