@@ -3,16 +3,20 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from os import urandom
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.sql import SQL, Identifier
 
 from dedup.inbox import schema as inbox_schema
 from dovecote.devstack import Stack
 from dovecote.process.states import State
 from dovecote.push.process import engine, running
+from outbox import Event
 from tests.support.commands import status
 from tests.support.consuming import consuming, event, open_transaction, produce
 from tests.support.delivering import Endpoint, Reply, pushing, subscribed
@@ -81,13 +85,14 @@ def test_relays_without_work_are_not_green_while_kafka_is_away(
 def test_a_relay_that_parks_is_not_green_and_its_status_says_the_same(
     fleet: Relays, topic: MakeTopic
 ) -> None:
-    there = topic(1)
+    there = topic(1, **{"max.message.bytes": "2000"})
     with_outbox(fleet.dsn)
     commit(fleet.dsn, written(there, 0))
     relay = fleet.active()
     comes(State.WORKING, lambda: said(relay)["state"])
     assert json.loads(status(fleet, "--json").stdout)["state"] == "idle"
-    commit(fleet.dsn, written("no such topic!", 1))
+    # Larger than its topic takes.
+    commit(fleet.dsn, Event(topic=there, type="Grown", source="/t", value=urandom(20_000)))
     comes(State.FAILING, lambda: said(relay)["state"])
     assert "1 event is parked" in said(relay)["reason"]
     assert relay.get("/readyz").status == 200, "a restart would not help"
@@ -109,27 +114,28 @@ def test_a_member_without_a_partition_stands_by(stack: Servers, topic: MakeTopic
 
 
 def test_a_consumer_says_that_its_inbox_is_away(
-    stack: Servers, topic: MakeTopic, database: str
+    stack: Servers, topic: MakeTopic, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, kafka = topic(1), stack.kafka.bootstrap
     with psycopg.connect(database) as conn:
         inbox_schema.install(conn)
-    with consuming(kafka, name, inbox={"dsn": database}) as running_one:
-        health = running_one.consumer.health
+    given = conninfo_to_dict(database)
+    monkeypatch.setenv("PGPASSWORD", str(given.pop("password", "")))
+    its_name, elsewhere = str(given["dbname"]), make_conninfo(**{**given, "dbname": "postgres"})
+    shut = SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(Identifier(its_name))
+    opened = SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(Identifier(its_name))
+    with (
+        consuming(kafka, name, inbox={"dsn": make_conninfo(**given)}) as reading,
+        psycopg.connect(elsewhere, autocommit=True) as conn,
+    ):
+        health = reading.consumer.health
         comes(State.IDLE, lambda: health.ready().state)
-        name_of = re.search(r"dbname=(\S+)", database)
-        assert name_of is not None
-        with psycopg.connect(database, autocommit=True) as conn:
-            conn.execute(
-                f"ALTER DATABASE {name_of[1].strip(chr(39))} ALLOW_CONNECTIONS false".encode()
-            )
-            try:
-                comes(State.FAILING, lambda: health.ready().state)
-                assert "the inbox" in health.ready().reason
-            finally:
-                conn.execute(
-                    f"ALTER DATABASE {name_of[1].strip(chr(39))} ALLOW_CONNECTIONS true".encode()
-                )
+        conn.execute(shut)
+        try:
+            comes(State.FAILING, lambda: health.ready().state)
+            assert "the inbox: " in health.ready().reason
+        finally:
+            conn.execute(opened)
         comes(State.IDLE, lambda: health.ready().state)
 
 
