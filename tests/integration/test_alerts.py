@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from confluent_kafka import Producer
 from prometheus_client import CollectorRegistry
@@ -29,6 +28,10 @@ from tests.support.relaying import event as written
 from tests.support.waiting import until
 
 OLD_SECONDS = 3_600
+LIMITS = {
+    "DOVECOTE_RELAY_WAL__WARN_BYTES": "100000000",
+    "DOVECOTE_RELAY_WAL__STOP_BYTES": "400000000",
+}
 QUICK = {"type": "backoff", "base": "50ms", "ceiling": "100ms", "max_attempts": 3}
 PATIENT = {**QUICK, "max_attempts": 1_000}
 
@@ -87,17 +90,23 @@ def fired(prometheus: Observing) -> set[tuple[str, str]]:
     }
 
 
-def all_fire(prometheus: Observing, wanted: set[tuple[str, str]], *, within: float) -> None:
-    """Wait until these alerts fire together."""
-    look = partial(fired, prometheus)
+def all_fire(prometheus: Observing, wanted: set[tuple[str, str]]) -> None:
+    """Wait until each of these alerts has fired, whatever its neighbours do."""
+    seen: set[tuple[str, str]] = set()
+
+    def have_fired() -> bool:
+        for each in prometheus.firing():
+            said = "".join(each["annotations"].values())
+            assert "no value" not in said, said
+            assert "error" not in each["annotations"]["summary"], said
+        seen.update(fired(prometheus))
+        return wanted <= seen
+
     try:
-        until(lambda: wanted <= look(), within=within, what="the alerts")
-    except AssertionError:
-        pytest.fail(f"silent: {sorted(wanted - look())}, firing: {sorted(look())}")
-    for each in prometheus.firing():
-        said = "".join(each["annotations"].values())
-        assert "no value" not in said, said
-        assert "error" not in each["annotations"]["summary"], said
+        until(have_fired, within=60, what="the alerts")
+    except AssertionError as error:
+        msg = f"silent: {sorted(wanted - seen)}, fired: {sorted(seen)}"
+        raise AssertionError(msg) from error
 
 
 def test_every_expression_has_data_and_no_alert_fires_while_all_is_well(
@@ -147,15 +156,9 @@ def test_alerts_of_the_relay_fire_in_its_troubles(
             prometheus.watch({f"dovecote-relay-{name}": [port_of(each) for each in running]})
 
         down, parked, away = outbox("down"), outbox("parked"), outbox("away", "127.0.0.1:9")
-        slow, shaky = outbox("slow"), outbox("shaky")
-        log = outbox("log", capture="wal")
-        with psycopg.connect(log.dsn, autocommit=True) as conn:
-            watched("log", log.active(environ={"DOVECOTE_RELAY_WAL__STOP_BYTES": "400000000"}))
-            open_ = ends.enter_context(psycopg.connect(log.dsn))
-            open_.execute("SELECT pg_current_xact_id()")
-            for _ in range(40):
-                conn.execute("SELECT pg_logical_emit_message(false, 'test', repeat('x', 8000000))")
-        for name, found in (("down", down), ("parked", parked), ("shaky", shaky)):
+        slow, log = outbox("slow"), outbox("log", capture="wal")
+        watched("log", log.active(environ=LIMITS))
+        for name, found in (("down", down), ("parked", parked)):
             watched(name, found.active(), found.start())
         # Prometheus has seen both before they end.
         active = f'sum(dovecote_relay_active{{outbox="{down.name}"}}) == 1'
@@ -169,15 +172,6 @@ def test_alerts_of_the_relay_fire_in_its_troubles(
         for _ in range(3):
             commit(slow.dsn, *(written(orders, each) for each in range(4_000)))
 
-        def disturbed() -> bool:
-            with psycopg.connect(shaky.dsn, autocommit=True) as admin:
-                admin.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-                )
-            return ("RelayUnsteady", shaky.name) in fired(prometheus)
-
-        until(disturbed, within=60, what="the relay is unsteady")
         wanted = {
             ("PartDown", "dovecote-relay-down"),
             ("RelayNotActive", down.name),
@@ -185,9 +179,12 @@ def test_alerts_of_the_relay_fire_in_its_troubles(
             ("RelayParked", parked.name),
             ("RelayStalled", away.name),
             ("RelayLagging", slow.name),
-            ("RelaySlotNearLimit", log.name),
         }
-        all_fire(prometheus, wanted, within=60)
+        all_fire(prometheus, wanted)
+        # A slot is far from its limit here: promtool tests the alert.
+        retained, limit = (f"dovecote_relay_slot_{each}_bytes" for each in ("retained", "limit"))
+        share = f'{retained} / {limit}{{outbox="{log.name}"}} < 1'
+        until(lambda: prometheus.query(share), within=20, what="the limit of the slot")
 
 
 def test_alerts_of_consumers_and_push_fire_in_their_troubles(
@@ -206,16 +203,13 @@ def test_alerts_of_consumers_and_push_fire_in_their_troubles(
         return None
 
     with ExitStack() as ends:
-        ends.callback(gate.set)
 
         def consumes(name: str, source: str, handler: Handle, **given: Any) -> None:
             consumer = ends.enter_context(consuming(kafka, source, handler, group=name, **given))
             numbers = consumer.consumer.metrics.registry
             ends.enter_context(shown(prometheus, f"dovecote-consumer-{name}", numbers))
 
-        held = ends.enter_context(ExitStack())
-        ends.callback(gate.set)
-        held.enter_context(open_transaction(kafka, open_))
+        ends.enter_context(open_transaction(kafka, open_))
         given_up = {"dead_letter_topic": topic(), "base": "10ms", "ceiling": "20ms"}
         consumes("hung", hung, hangs)
         consumes("late", late, slow)
@@ -224,7 +218,6 @@ def test_alerts_of_consumers_and_push_fire_in_their_troubles(
         consumes("held", open_, slow, stall_after="2s")
         consumes("without", "is-not-there", slow)
         answers = {
-            "refusing": lambda request: Reply(500 if request.event_id[-1] in "1357" else 204),
             "gone": lambda _: Reply(410),
             "giving-up": lambda _: Reply(400),
             "hanging": lambda _: Reply(after=600),
@@ -247,21 +240,20 @@ def test_alerts_of_consumers_and_push_fire_in_their_troubles(
             )
         ).engine
         ends.enter_context(shown(prometheus, "dovecote-push", push.metrics.registry))
-        until(lambda: prometheus.query("dovecote_push_lag_rows"), within=30, what="push is seen")
+        ends.callback(gate.set)  # before the consumers end
+        for name in ("dovecote_push_lag_rows", 'dovecote_consumer_partitions{group="dead"} == 1'):
+            until(partial(prometheus.query, name), within=30, what=f"{name} is seen")
         produce(kafka, *(event(hung, "k", each) for each in range(3)))
         produce(kafka, *(event(dead, f"k{each}", each) for each in range(3)))
         produce(kafka, *(event(storm, f"k{each}", each) for each in range(20)))
         produce(kafka, *(event(sent, f"k{each}", each) for each in range(20)))
-        send_old(kafka, late, 2_000)
+        send_old(kafka, late, 6_000)
         send_old(kafka, old, 500)
         wanted = {
             ("ConsumerDeadLetters", "dead"),
             ("PushDisabled", "gone"),
             ("PushDeadLetters", "giving-up"),
-        }
-        all_fire(prometheus, wanted, within=60)
-        send_old(kafka, old, 500)
-        wanted = {
+            ("PushLate", "old"),
             ("ConsumerUnmoved", "hung"),
             ("ConsumerLagging", "late"),
             ("ConsumerRetryStorm", "storm"),
@@ -270,4 +262,4 @@ def test_alerts_of_consumers_and_push_fire_in_their_troubles(
             ("PushCircuitOpen", "closed"),
             ("PushStalled", "hanging"),
         }
-        all_fire(prometheus, wanted, within=120)
+        all_fire(prometheus, wanted)
