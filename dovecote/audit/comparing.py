@@ -98,7 +98,7 @@ class Comparison:
             return Outlook()
         told["window"] = Window(*told["window"])
         told["blind"] = [tuple(each) for each in told["blind"]]
-        # What was covered when the last process ended says nothing of now.
+        # The coverage of the last process says nothing of now.
         return Outlook(**told)
 
     def now(self) -> int:
