@@ -1,8 +1,8 @@
 """
 How fast `dovecote audit` compares rows with records, on one core: `make bench-audit_stream`.
 
-A relay has published the events before the clock starts. The auditor is a process of its own, bound to
-one core; its processor time and its largest memory are those that the system counted.
+A relay has published the events before the clock starts. The auditor is a process of its own,
+bound to one core; its processor time and its largest memory are those that the system counted.
 """
 
 import argparse
@@ -13,8 +13,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-
-import psycopg
 
 from benchmarks import draining, harness
 from benchmarks.relay_drain import Backlog, fill

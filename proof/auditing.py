@@ -19,7 +19,7 @@ _CHANCE = 0.25
 
 
 class Audited(NamedTuple):
-    """What the auditor said of a run."""
+    """The auditor's result of a run."""
 
     kills: int
     matched: int

@@ -29,7 +29,7 @@ _FRESH_SECONDS = 60.0
 
 
 class Outcome(NamedTuple):
-    """What an auditor found."""
+    """The result of an auditor."""
 
     statement: dict[str, Any]
     findings: int
@@ -159,7 +159,7 @@ class Auditor:
                 return True
 
             if comparison.guarded(each.follower.part, look) is None:
-                # What it read is not kept, so it begins again where the state is.
+                # Its reading is not kept, so it begins again where the state is.
                 each.close()
                 self.followers[index] = self._following(index)
         for pushing in self.pushers:
@@ -265,4 +265,4 @@ def _time(milliseconds: int) -> str:
 
 
 COUNTED = tuple(each.name for each in fields(Counts))
-"""What a statement counts of each topic."""
+"""The counts of each topic in a statement."""

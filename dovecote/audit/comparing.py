@@ -47,6 +47,7 @@ class Outlook:
     """When the end of the window was taken, by the running time."""
     asked_wall: int = 0
     complete: bool = False
+    in_log: bool = False
     checked: bool = False
     """The database is the one that was read before."""
 
@@ -97,7 +98,7 @@ class Comparison:
             return Outlook()
         told["window"] = Window(*told["window"])
         told["blind"] = [tuple(each) for each in told["blind"]]
-        # What was covered when the last process ended says nothing of now.
+        # The coverage of the last process says nothing of now.
         return Outlook(**told)
 
     def now(self) -> int:
@@ -136,6 +137,8 @@ class Comparison:
             self.matcher.topics
         ):
             self.guarded("Kafka", self._look)
+            for outlook in self.outlooks:
+                outlook.checked = False
         if self.now() - self._parked_looked > _PARKED_EVERY:
             self._look_at_parked()
         if len(self.matcher.records) < _MOST_ALONE and self.topics.positions:
@@ -183,6 +186,13 @@ class Comparison:
     def _require_same(self, index: int) -> None:
         """Begin anew from now on, if the database is another one or was put back."""
         outlook, reader = self.outlooks[index], self.readers[index]
+        if reader.is_in_log():
+            outlook.in_log = True
+            why = "its events are in the write-ahead log and have no rows: they are not compared"
+            raise away(self.plan.outboxes[index].part, why)
+        if outlook.in_log:
+            outlook.in_log, at = False, wall()
+            outlook.blind.append((0, at, at))
         identity = reader.identity()
         if not outlook.identity:
             outlook.identity = identity

@@ -18,7 +18,7 @@ _NEVER = 1 << 62
 
 class Judge:
     """
-    What became of open rows and records, in rounds.
+    Rounds that judge open rows and records.
 
     A row is lost only if a relay says that it passed it, and the topic was then read to its end.
     """

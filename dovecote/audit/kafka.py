@@ -15,7 +15,7 @@ from outbox.tokens.source import lasting
 _log = logging.getLogger("dovecote.audit.kafka")
 _log.addHandler(logging.NullHandler())
 KAFKA = "Kafka"
-"""What its troubles are called by."""
+"""The name of its troubles."""
 
 _SECONDS = 15.0
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001  # librdkafka's name

@@ -14,7 +14,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._compared = self._gauge(
             "compared",
-            "What was compared of a topic since the last statement, by what.",
+            "Counts of a topic since the last statement, by what is counted.",
             "topic",
             "what",
         )
@@ -33,7 +33,9 @@ class Metrics:
         self.lag = self._gauge(
             "lag_seconds", "Since when an outbox is not read to its end.", "outbox"
         )
-        self.troubles = self._gauge("troubles", "What keeps the auditor from seeing everything.")
+        self.troubles = self._gauge(
+            "troubles", "Troubles that keep the auditor from seeing everything."
+        )
         self.state_bytes = self._gauge("state_bytes", "The size of the state file.")
         self.events = self._gauge("events", "Rows and records that this process has read.")
         for kind in ADVICE:

@@ -1,4 +1,4 @@
-"""What is audited, as plain values."""
+"""The audited parts, as plain values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -62,7 +62,7 @@ class Pusher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is compared, and the bounds of it; durations are seconds."""
+    """The parts that are compared, and the bounds; durations are seconds."""
 
     outboxes: tuple[Outbox, ...]
     followers: tuple[Follower, ...] = ()

@@ -41,7 +41,7 @@ class Chunk(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What Postgres says of one row."""
+    """The answer of Postgres about one row."""
 
     there: bool
     passed: bool | None
@@ -92,6 +92,13 @@ class Reader:
             " WHERE d.datname = current_database()"
         ).format(sql.Identifier(self.outbox.schema, "identity"))
         return str(self._ask(query)[0][0])
+
+    def is_in_log(self) -> bool:
+        """Return whether events are written to the write-ahead log, or were until now."""
+        query = sql.SQL("SELECT state FROM {}").format(
+            sql.Identifier(self.outbox.schema, "reading")
+        )
+        return any(state != "table" for (state,) in self._ask(query))
 
     def snapshot(self) -> str:
         """Return what the server sees now."""

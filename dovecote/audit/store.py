@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS findings (
 
 class Store:
     """
-    One file, of one auditor at a time. What `commit` writes is there whole, or not at all.
+    One file, of one auditor at a time. A `commit` is there whole, or not at all.
 
     An auditor that is killed goes on from the last commit: it reads again what came after.
     """

@@ -1,4 +1,4 @@
-"""What an auditor reports: findings, each with where and what to do, and troubles."""
+"""The findings of an auditor, each with its places and with what to do."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
@@ -65,7 +65,7 @@ class Finding:
 
     @property
     def name(self) -> str:
-        """What makes it one with another."""
+        """The name that it shares with another of the same event."""
         which = "" if self.kind == "late" else f" {self.id}"
         return f"{self.kind} {self.part} {self.topic}{which}"
 

@@ -63,7 +63,7 @@ class Suspicion(NamedTuple):
 
 @dataclass(slots=True)
 class Counts:
-    """What was compared of one topic."""
+    """Counts of one topic."""
 
     rows: int = 0
     records: int = 0
@@ -83,7 +83,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Topic:
-    """What is known of one topic."""
+    """One topic, as far as it is known."""
 
     name: str
     partitions: int = 0
@@ -100,7 +100,7 @@ class Topic:
 
 
 class Of(NamedTuple):
-    """What many rows have in common."""
+    """The outbox, topic and source that many rows have in common."""
 
     outbox: int
     topic: int
