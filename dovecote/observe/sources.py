@@ -223,6 +223,9 @@ class WatchSettings(Settings):
     audit: Any = None
     """The table of `dovecote audit`, which the other commands pass over."""
 
+    console: Any = None
+    """The table of `dovecote console`, which the other commands pass over."""
+
 
 W = TypeVar("W", bound=WatchSettings)
 S = TypeVar("S", bound=_Source)
