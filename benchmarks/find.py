@@ -57,7 +57,7 @@ def fill(bootstrap: str, records: int, first: int, last: int, partitions: int) -
     began = time.monotonic()
     for number in range(records):
         at = time_of(number, records, first, last)
-        headers = [(ID, id_of(number, at).encode())]
+        headers: list[tuple[str, str | bytes | None]] = [(ID, id_of(number, at).encode())]
         while True:
             try:
                 producer.produce(

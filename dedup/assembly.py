@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
@@ -32,6 +32,9 @@ from outbox import envelope
 from outbox.errors import DovecoteError
 from outbox.event import Event
 
+if TYPE_CHECKING:
+    from dedup.tracing.consuming import ConsumerSpans
+
 Handler = Callable[[Any], Any]
 
 
@@ -56,9 +59,12 @@ def assembled(
     aside: Aside | None,
     takes_records: bool,
     metrics: Metrics,
+    spans: "ConsumerSpans | None" = None,
 ) -> Iterator[Assembled]:
     """
     Yield the handler that the consumer runs, for as long as it runs.
+
+    With `spans`, each record is handled inside one.
 
     Raises:
         DovecoteError: the inbox cannot be used; the message says what to do.
@@ -89,6 +95,8 @@ def assembled(
         else:
             wrap = of_batches if together else of_records
             handle = wrap(handler, events_for(handler, settings))
+        if spans is not None:
+            handle = spans.handling(handle, together=together)
         if aside is not None:
             yield Assembled(handle, aside, claims)
             return
@@ -99,6 +107,7 @@ def assembled(
             states=_states(settings, stack),
             group=settings.group,
             failed=metrics.attempt_failed,
+            spans=spans,
         )
         handling = retries.handling_batch if together else retries.handling
         yield Assembled(handling(handle), retries, claims)

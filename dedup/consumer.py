@@ -44,6 +44,7 @@ from dedup.serving.tasks import Loop
 from dedup.serving.within import within
 from dedup.settings.consumer import ConsumerSettings
 from dedup.settings.properties import check_properties
+from dedup.tracing.gate import consumer_spans
 from dedup.unread.probing import noted
 from dedup.unread.stable import stable_ends
 from dedup.unread.watch import Watch
@@ -76,6 +77,8 @@ class Consumer:
     and returns a list of results or None. An async function runs on its own event loop, any other
     in threads.
 
+    `traced` False: the handler makes the spans of its records itself, if there are any.
+
     A consumer made before a fork may `run` in the child: until then it has neither threads nor
     connections.
     """
@@ -93,6 +96,7 @@ class Consumer:
         committed: Committed | None = None,
         claims: GroupClaims | None = None,
         proves: bool = True,
+        traced: bool = True,
     ) -> None:
         check_properties(settings.client_properties())
         self._settings = settings
@@ -107,7 +111,7 @@ class Consumer:
         own = dict.fromkeys({*getattr(aside, "written", ())} - named, "failed records")
         if (problem := reads_own(settings.topics, own)) is not None:
             raise BadSettings(problem)
-        self._claims, self._proves = claims, proves
+        self._claims, self._proves, self._traced = claims, proves, traced
         self._passes = compile_filter(settings.filter) if settings.filter else None
         self._record = read_with(decoder(settings))
         self.metrics = metrics or Metrics(settings.group)
@@ -146,12 +150,15 @@ class Consumer:
         if self._stop.is_set():
             return
         self.health.failing("")
+        # Asked here: a service may set its SDK up after it has made the consumer.
+        self._spans = consumer_spans(self._settings.group)
         with assembled(
             self._settings,
             self._given,
             aside=self._set_aside,
             takes_records=self._takes_records,
             metrics=self.metrics,
+            spans=self._spans if self._traced else None,
         ) as parts:
             self._consume(parts)
         if self._failure is not None:
@@ -191,6 +198,7 @@ class Consumer:
             report=self._report,
             # An active group keeps the offsets of what it is subscribed to.
             renewed=math.inf if settings.partitions is None else RENEWED_SECONDS,
+            spans=self._spans,
         )
         self._commits = commits
         membership = Membership(
@@ -204,7 +212,9 @@ class Consumer:
             claiming = Claiming(
                 self._claims, membership, threads=threads, refused=self.metrics.refused
             )
-        partitions = Partitions(settings, handover, workers, commits, self.metrics)
+        partitions = Partitions(
+            settings, handover, workers, commits, self.metrics, spans=self._spans
+        )
         starts = Starts(client, incremental=settings.incremental)
         assignment = Assignment(
             partitions,
@@ -237,6 +247,7 @@ class Consumer:
             watch=watch,
             retry_topics=retry_topics,
             health=self.health,
+            spans=self._spans,
         )
         if self._proves:
             self.health.shared = proofs.shared(settings, self.health, lambda: subscribing.names)

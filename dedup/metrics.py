@@ -1,10 +1,13 @@
 """The metrics that a consumer exposes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
+
+RESULTS = ("handled", "skipped", "retry", "dead_letter", "parked")
+"""The results that a record may have."""
 
 
 class Metrics:
@@ -63,6 +66,13 @@ class Metrics:
             "Changes of the assignment, by kind: assigned, revoked, lost.",
             "kind",
         )
+        # `increase` does not see the first value of a series: it must be there with 0.
+        for result in RESULTS:
+            self._records.labels(group, result)
+        for kind in ("assigned", "revoked", "lost"):
+            self._rebalances.labels(group, kind)
+        self._has = self._gauge("partitions", "Partitions that it has.")
+        self._has.labels(group).set(0)
         self._doubts = self._counter(
             "doubts_total",
             "Times that nothing was begun, until the group said whose the partition is.",
@@ -71,6 +81,8 @@ class Metrics:
             "refused_total",
             "Times that the inbox refused what another member has claimed the partition of.",
         )
+        for counter in (self._held, self._known, self._doubts, self._refused):
+            counter.labels(group)
         self._pauses = self._counter(
             "pauses_total",
             "Times that no more records were taken, by cause: memory, skew.",
@@ -110,6 +122,7 @@ class Metrics:
         self._beyond_inbox = self._gauge(
             "beyond_inbox", "1 while the lag is longer than the inbox remembers, else 0."
         )
+        self._beyond_inbox.labels(group).set(0)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(
@@ -137,6 +150,12 @@ class Metrics:
 
     def remembered(self, records: int) -> None:
         self._known.labels(self._group).inc(records)
+
+    def has(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Set which partitions it has; from each topic of them offsets may expire."""
+        self._has.labels(self._group).set(len(partitions))
+        for topic in {topic for topic, _ in partitions}:
+            self._expired.labels(self._group, topic)
 
     def expired(self, topic: str, offsets: int) -> None:
         self._expired.labels(self._group, topic).inc(offsets)

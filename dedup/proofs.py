@@ -44,7 +44,7 @@ def shared(
         members = asked[settings.group].result(2 * _SECONDS).members
         return unread(partitions, [_assigned(each) for each in members])
 
-    return Proof(ask)
+    return Proof(ask, close=made.clear)
 
 
 def _assigned(member: Any) -> Collection[tuple[str, int]]:  # noqa: ANN401  # it has no type

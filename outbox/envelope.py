@@ -405,6 +405,9 @@ def _text(name: str, value: bytes | None) -> str | None:
     try:
         return None if value is None else value.decode()
     except UnicodeDecodeError as error:
+        if name == TRACEPARENT:
+            # It is no trace context, which is no reason to refuse an event.
+            return None
         msg = f"header {name} is not UTF-8 text"
         raise InvalidEvent(msg) from error
 

@@ -6,6 +6,7 @@ from outbox import schema as _schema
 from outbox.event import Event, Limits
 from outbox.writing import find as adapters
 from outbox.writing.append import Append
+from outbox.writing.declared import to_event
 from outbox.writing.kinds import AsyncConnection, SyncConnection
 
 _DEFAULT_LIMITS = Limits()
@@ -36,7 +37,7 @@ def write(
         NotAllowed: the role may not write events here.
         SchemaMissing: the outbox is not installed in this database.
     """
-    adapters.write(conn, Append(events, schema, limits))
+    adapters.write(conn, Append([to_event(each) for each in events], schema, limits))
 
 
 async def write_async(
@@ -51,4 +52,4 @@ async def write_async(
     `conn` is an async psycopg 3 connection, an async SQLAlchemy session or connection, or an
     asyncpg connection, including one from its pool.
     """
-    await adapters.write_async(conn, Append(events, schema, limits))
+    await adapters.write_async(conn, Append([to_event(each) for each in events], schema, limits))

@@ -46,6 +46,9 @@ def main() -> None:
     parser.add_argument(
         "--only", action="append", choices=[*Kind], default=[], help="only these disturbances"
     )
+    parser.add_argument(
+        "--audit", action="store_true", help="run an auditor beside, which is killed as well"
+    )
     parser.add_argument("--consumers", action="store_true", help="prove consumers instead")
     parser.add_argument(
         "--passwords",
@@ -91,6 +94,7 @@ def main() -> None:
         relays=args.relays,
         writers=args.writers,
         pace=args.pace,
+        audit=args.audit,
     )
     try:
         outcome = run(options, _show)
@@ -101,6 +105,11 @@ def main() -> None:
         )
     chosen = {name: getattr(args, name) for name in ("capture", "mode", "brokers", "seed")}
     print(json.dumps({"proof": "relay", **chosen, **outcome.fields()}), flush=True)
+    if outcome.audited is not None and outcome.audited.findings:
+        sys.exit(
+            f"proof: the auditor found {len(outcome.audited.findings)} faults with seed "
+            f"{args.seed}; its state and the logs are in {directory}"
+        )
     if not outcome.verdict.is_well:
         sys.exit(
             f"proof: the relay broke its word with seed {args.seed}; its logs are in {directory}\n"

@@ -36,6 +36,8 @@ class Parker:
         self._enough, self._held = threading.Event(), threading.Event()
         self.given_up: set[tuple[str, int]] = set()
         """The events that were to be dropped."""
+        self.dropped: set[str] = set()
+        """Their ids."""
         world.make_topic(SMALL, 2, max_message_bytes=_LIMIT)
 
     @property
@@ -83,6 +85,7 @@ class Parker:
         self._world.make_topic(f"proof-late-{late}")
         if chance.random() < _DROPS and (large := self.large(chance)):
             self.given_up |= {_known(each) for each in large}
+            self.dropped |= set(large)
             self._each_shard(crew, ["relay", "parked", "drop", *large])
             done.drops += 1
             return
@@ -103,6 +106,7 @@ class Parker:
         """Return a command that may be stopped and woken."""
         if chance.random() < _DROPS and (large := self.large(chance)):
             self.given_up |= {_known(each) for each in large}
+            self.dropped |= set(large)
             return ["relay", "parked", "drop", *large]
         return ["relay", "parked", "requeue", "--all"]
 

@@ -15,6 +15,7 @@ from outbox import schema
 from outbox.errors import DovecoteError
 from outbox.schema.capture import use_wal
 from proof import writers
+from proof.auditing import RETENTION, Audited, Beside, beside
 from proof.commands import Commands
 from proof.count import Ledger, Verdict, judge
 from proof.crew import Crew
@@ -65,6 +66,9 @@ class Options:
     settings: dict[str, object] = field(default_factory=dict)
     """Settings of the relays."""
 
+    audit: bool = False
+    """Run an auditor beside, and kill it as well."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
@@ -74,6 +78,7 @@ class Outcome:
     done: Done
     takeovers: int
     seconds: float
+    audited: Audited | None = None
     explained: str
     """The entries of the journal around the faults."""
 
@@ -81,6 +86,8 @@ class Outcome:
         """Return it as one flat mapping."""
         told = {**asdict(self.verdict), **asdict(self.done)}
         del told["faults"], told["by_kind"]
+        if self.audited is not None:
+            told["audited"] = self.audited._asdict()
         return {**told, "takeovers": self.takeovers, "seconds": round(self.seconds, 1)}
 
 
@@ -105,6 +112,8 @@ def run(options: Options, show: Show) -> Outcome:
         settings = dict(options.settings)
         if options.mode == "at_least_once":
             settings |= {"mode": options.mode, "batch_rows": _AT_LEAST_ONCE_ROWS}
+        if options.audit:
+            settings |= {"retention": RETENTION}
         commands = Commands(options.directory, journal)
         parker = Parker(world, dsn, seed=options.seed, commands=commands, journal=journal)
         crew = Crew(
@@ -128,7 +137,10 @@ def run(options: Options, show: Show) -> Outcome:
             writes_to_wal=options.capture == "wal",
         )
         try:
-            return _Proof(options, scene).run()
+            if not options.audit:
+                return _Proof(options, scene).run()
+            with beside(options.directory, dsn, world.bootstrap, options.seed) as auditor:
+                return _Proof(options, scene, auditor).run()
         except DovecoteError as error:
             window = "\n".join(f"  {line}" for line in journal.last())
             msg = f"{error}\nWhat was done before, with seed {options.seed}:\n{window}"
@@ -151,8 +163,8 @@ def _prepare(world: World, capture: str) -> str:
 
 
 class _Proof:
-    def __init__(self, options: Options, scene: Scene) -> None:
-        self._options, self._scene = options, scene
+    def __init__(self, options: Options, scene: Scene, auditor: Beside | None = None) -> None:
+        self._options, self._scene, self._auditor = options, scene, auditor
         self._troubles, self._servers = Troubles(scene), Servers(scene)
         self._do = {**self._troubles.kinds(), **self._servers.kinds()}
         self._shares = THREE_BROKERS if options.brokers > 1 else ONE_BROKER
@@ -176,7 +188,9 @@ class _Proof:
             parking.result(60)
         scene.journal.note("writers have stopped; waiting for the last events", shown=True)
         verdict = self._settle()
+        audited = self._auditor.verdict(scene.parker.dropped) if self._auditor else None
         return Outcome(
+            audited=audited,
             verdict=verdict,
             done=scene.done,
             takeovers=scene.crew.takeovers,
@@ -197,6 +211,8 @@ class _Proof:
             self._troubles.rest(disturbance.wait)
             scene.journal.note(str(disturbance.kind))
             self._do[disturbance.kind](disturbance)
+            if self._auditor is not None:
+                self._auditor.disturb()
             scene.done.by_kind[disturbance.kind] += 1
             scene.done.restarted = scene.crew.restarted
             now = time.monotonic()

@@ -113,9 +113,12 @@ class Guardian:
         found = look(conn, self._schema, self._shard)
         if found.slot is None or found.beginning is None:
             self._metrics.slot_retained_bytes.set(0)
+            self._metrics.slot_limit_bytes.set(math.nan)
             return
         retained = found.retained
         self._metrics.slot_retained_bytes.set(retained)
+        limit = self._budget.limit(found.slot, retained)
+        self._metrics.slot_limit_bytes.set(math.nan if limit is None else limit)
         if progress is not None and isinstance(progress.cursor, LogPosition):
             lag = max(0, found.end - progress.cursor.lsn)
             self._metrics.lag_bytes.set(lag)

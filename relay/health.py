@@ -49,9 +49,11 @@ class Health:
         with self._lock:
             now = time.monotonic()
             if role != self._role:
+                self._active = now
+            if role != "active":
                 # What an active relay has seen is of no use to a standby, nor to its next term.
-                self._active, self._published = now, None
-                self._lag, self._parked, self._parked_at = Lag(), 0, None
+                self._published = self._parked_at = None
+                self._lag, self._parked = Lag(), 0
             self._role, self._failure, self._progressed = role, "", now
 
     def published(self) -> None:

@@ -12,6 +12,10 @@ from relay.rules.row import Row, topic_of
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
+FAILURES = ("outage", "fenced", "lease_lost", "unpublishable")
+"""The kinds of failures."""
+
+
 class HasRegistry(Protocol):
     """The metrics of one kind of process."""
 
@@ -64,6 +68,9 @@ class Metrics:
             ["outbox", "kind"],
             registry=self.registry,
         )
+        # `increase` does not see the first value of a series: it must be there with 0.
+        for kind in FAILURES:
+            self.failures.labels(name, kind)
         self.publish_seconds = Histogram(
             "dovecote_relay_publish_seconds",
             "From the first produce of a batch to its confirmation.",
@@ -98,6 +105,13 @@ class Metrics:
         self.slot_retained_bytes = Gauge(
             "dovecote_relay_slot_retained_bytes",
             "Write-ahead log that the server keeps for the slot (capture from the log).",
+            label,
+            registry=self.registry,
+        ).labels(*values)
+        self.slot_limit_bytes = Gauge(
+            "dovecote_relay_slot_limit_bytes",
+            "Write-ahead log at which the slot is lost, by `wal.stop_bytes` or "
+            "`max_slot_wal_keep_size` (NaN without a limit).",
             label,
             registry=self.registry,
         ).labels(*values)
@@ -181,7 +195,8 @@ class Metrics:
         """Set the values that only the active relay measures to "unknown"."""
         for gauge in (
             *(self.lag_rows, self.lag_seconds, self.lag_bytes),
-            *(self.slot_retained_bytes, self.parked, self.parked_waiting),
+            *(self.slot_retained_bytes, self.slot_limit_bytes),
+            *(self.parked, self.parked_waiting),
         ):
             gauge.set(math.nan)
         self.crowded(math.nan, math.nan)

@@ -57,7 +57,7 @@ class Standby:
         await_token(settings.kafka, stop, self._trouble.slow)
         asking = Asking(settings.kafka)
         topics = [settings.of(shard).progress_topic for shard, _, _ in self._relays]
-        proof = Proof(lambda: asking.trouble(topics, _ANSWER))
+        proof = Proof(lambda: asking.trouble(topics, _ANSWER), close=asking.close)
         self._trouble.health.proven_by(proof)
         with proof.at_work():
             self._run(stop)

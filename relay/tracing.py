@@ -1,21 +1,20 @@
-"""A span for each published batch, if OpenTelemetry is installed."""
+"""A span for each published batch, if the process records spans."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 from outbox.envelope import TRACEPARENT
-from relay.rules.row import HEADER_NAMES, HEADER_VALUES, Row
+from outbox.tracing import conventions as names
+from outbox.tracing.gate import spans_of
+from relay.rules.row import HEADER_NAMES, HEADER_VALUES, TOPIC, Row
 
-try:
-    from opentelemetry import trace
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-except ImportError:
-    _INSTALLED = False
-else:
-    _INSTALLED = True
+if TYPE_CHECKING:
+    from outbox.tracing.spans import Spans
 
-# The number that the SDK keeps by default.
-_MOST_LINKS = 128
+
+SEVERAL = "*"
+"""In the place of a topic where a second one has joined the batch of the first."""
 
 
 def publishing(outbox: str, rows: Sequence[Row]) -> AbstractContextManager[object]:
@@ -25,57 +24,64 @@ def publishing(outbox: str, rows: Sequence[Row]) -> AbstractContextManager[objec
     There are at most 128 links, each to another trace. The span fails with what is raised in it.
     Rows may be added to `rows` before it ends.
     """
-    return _span(outbox, rows) if _INSTALLED and rows else nullcontext()
+    if not rows or (spans := spans_of("relay")) is None:
+        return nullcontext()
+    return _span(spans, outbox, rows)
 
 
 @contextmanager
-def _span(outbox: str, rows: Sequence[Row]) -> Iterator["trace.Span"]:
-    known, links = len(rows), _links(rows)
-    count = "messaging.batch.message_count"
-    with trace.get_tracer("dovecote.relay").start_as_current_span(
-        f"publish {outbox}",
-        kind=trace.SpanKind.PRODUCER,
-        attributes={
-            "messaging.system": "kafka",
-            "messaging.operation.type": "send",
-            "messaging.operation.name": "publish",
-            count: known,
-            "dovecote.outbox": outbox,
-        },
-        links=list(links.values()),
-    ) as span:
+def _span(spans: "Spans", outbox: str, rows: Sequence[Row]) -> Iterator[object]:
+    # Only now: a relay without spans needs nothing of this.
+    from opentelemetry.trace import SpanKind
+
+    from outbox.tracing.spans import Within, links_of
+
+    known, links = len(rows), links_of(_headers(rows))
+    span = spans.start(
+        "send",
+        "send",
+        # Events come with their contexts, and this one is given to none of them.
+        SpanKind.CLIENT,
+        destination=_only_topic(rows),
+        attributes={names.COUNT: known, names.OUTBOX: outbox},
+        links=links,
+    )
+    with Within(span):
         try:
             yield span
         finally:
-            if len(rows) > known:
-                span.set_attribute(count, len(rows))
-                for trace_id, link in _links(rows).items():
-                    if trace_id not in links:
-                        span.add_link(link.context)
+            if len(rows) > known and span.is_recording():
+                _joined(spans, span, rows, {link.context.trace_id for link in links})
 
 
-def _links(rows: Sequence[Row]) -> Mapping[int, "trace.Link"]:
-    # If nobody records spans, nobody has to look at every row.
-    if isinstance(
-        trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider
-    ):
-        return {}
-    propagator = TraceContextTextMapPropagator()
-    links: dict[int, trace.Link] = {}
-    for traceparent in _traceparents(rows):
-        context = trace.get_current_span(
-            propagator.extract({TRACEPARENT: traceparent})
-        ).get_span_context()
-        if context.is_valid:
-            links.setdefault(context.trace_id, trace.Link(context))
-        if len(links) == _MOST_LINKS:
-            break
-    return links
+def _joined(spans: "Spans", span: object, rows: Sequence[Row], linked: set[int]) -> None:
+    """Add to a span what has joined its batch since it began."""
+    from opentelemetry.trace import Span
+
+    from outbox.tracing.spans import links_of
+
+    if not isinstance(span, Span):
+        return
+    spans.tell(span, {names.COUNT: len(rows)})
+    for link in links_of(_headers(rows)):
+        if link.context.trace_id not in linked:
+            span.add_link(link.context)
+    if not _only_topic(rows):
+        # A span that began with one topic has got another, and cannot forget the first.
+        span.update_name("send")
+        spans.tell(span, {names.DESTINATION: SEVERAL})
 
 
-def _traceparents(rows: Sequence[Row]) -> Iterator[str]:
+def _only_topic(rows: Sequence[Row]) -> str:
+    """Return the topic of all rows; empty if they have several."""
+    topics = {row[TOPIC] for row in rows}
+    return topics.pop() if len(topics) == 1 else ""
+
+
+def _headers(rows: Iterable[Row]) -> Iterator[list[tuple[str, bytes | None]]]:
+    """Return the headers in which events carry their trace."""
     for row in rows:
-        names = row[HEADER_NAMES]
+        names_of = row[HEADER_NAMES]
         # The outbox stores it as the first of the headers.
-        if names and names[0] == TRACEPARENT:
-            yield row[HEADER_VALUES][0].decode("ascii", "replace")
+        if names_of and names_of[0] == TRACEPARENT:
+            yield list(zip(names_of, row[HEADER_VALUES], strict=False))

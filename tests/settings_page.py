@@ -24,6 +24,12 @@ from dedup.settings import consumer as consumer_settings
 from dedup.settings import dead as dead_settings
 from dedup.settings.consumer import ConsumeSettings
 from dedup.settings.dead import DeadSettings
+from dovecote.observe import sources
+from dovecote.observe.sources import WatchSettings
+from dovecote.observe import sources as watch_settings
+from dovecote.observe.audit_settings import AuditSettings
+from dovecote.console.settings import ConsoleSettings
+from dovecote.observe import sources as watch_settings
 from dovecote.push import settings as push_settings
 from dovecote.push.settings import PushSettings
 from relay import settings as relay_settings
@@ -42,13 +48,16 @@ _HEAD = """\
 
 <!-- `python -m tests.settings_page` makes this from docstrings: change them there. -->
 
-This page lists every setting of the relay, the consumer, push and the Spark jobs.
+This page lists every setting of the relay, the consumer, push, the auditor and the Spark jobs.
 The guides explain them by task; this page is for looking them up.
 
 * [The relay](#the-relay)
 * [The consumer](#the-consumer), [dead letters](#dead-letters)
 * [Push](#push)
+* [The auditor](#the-auditor)
+* [Push](#push), [the console](#the-console)
 * [Spark: deduplication](#spark-deduplication), [all stateful jobs](#spark-all-stateful-jobs)
+* [The watch file](#the-watch-file)
 * [Spark: aggregation flows](#spark-aggregation-flows),
   [aggregation steps](#spark-aggregation-steps)
 
@@ -135,6 +144,20 @@ def _sections() -> Iterator[Section]:
         f"`dovecote push serve`; variables begin with `{push_settings.PREFIX}_`. "
         "The guide is [Pushing](push.md), which also has the fields of a subscription.",
         PushSettings,
+    )
+    yield Section(
+        "The watch file",
+        f"`dovecote find` and others read it; variables begin with `{sources.PREFIX}_`. "
+        "The guide is [The watch file](watch.md).",
+        WatchSettings,
+        "The auditor",
+        f"`dovecote audit`; variables begin with `{watch_settings.PREFIX}_`. "
+        "The guide is [The auditor](audit.md).",
+        AuditSettings,
+        "The console",
+        f"`dovecote console`; variables begin with `{watch_settings.PREFIX}_`. "
+        "The guide is [The console](console.md).",
+        ConsoleSettings,
     )
     yield Section(
         "Spark: deduplication",

@@ -100,6 +100,7 @@ class Assignment:
             self._metrics.rebalanced("assigned")
             _log.info("assigned %s", _names((s.topic, s.partition) for s in stretches))
             self._threads.submit(self._make_ready, stretches)
+        self._metrics.has(self._assigned)
 
     def revoke(self, client: Consumer, partitions: list[TopicPartition]) -> None:  # noqa: ARG002  # as the client calls it
         """Give up partitions: wait for handlers at work, and commit."""
@@ -300,6 +301,7 @@ class Assignment:
         names = [_partition(each) for each in gone]
         for name in names:
             del self._assigned[name]
+        self._metrics.has(self._assigned)
         self._metrics.gone(names)
         self._threads.submit(self._report_revoked, names)
 

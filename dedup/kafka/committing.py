@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -12,6 +12,9 @@ from dedup.rules.lanes.assigned import Assigned
 from dedup.rules.lanes.offset_metadata import LIMIT
 from dedup.rules.lanes.offsets import Commit
 from dedup.serving.within import within
+
+if TYPE_CHECKING:
+    from dedup.tracing.consuming import Committing, ConsumerSpans
 
 _log = logging.getLogger("dovecote.consumer.commit")
 
@@ -55,9 +58,13 @@ class Commits:
         counted: Callable[[Outcome], None],
         report: Committed | None = None,
         renewed: float = math.inf,
+        spans: "ConsumerSpans | None" = None,
     ) -> None:
         self._renewed, self._renewal = renewed, time.monotonic() + renewed
         self._client, self._every, self._counted, self._report = client, every, counted, report
+        self._spans = spans
+        self._span: Committing | None = None
+        """The span of the commit that is not answered."""
         self._hurry = 0.0
         self._asked: Asked = {}
         self._next = self._deadline = 0.0
@@ -89,6 +96,8 @@ class Commits:
         if not asked:
             return
         self._asked, self._deadline = asked, now + _LONGEST_SECONDS
+        self._end_span(TimeoutError())  # the commit before was never answered
+        self._span = self._begin_span(asked)
         try:
             self._client.commit(offsets=_offsets(asked), asynchronous=True)
         except KafkaException as error:
@@ -122,6 +131,7 @@ class Commits:
             self._failed(failure)
         else:
             self._counted("ok")
+            self._end_span()
 
     def _confirm(self, assigned: Assigned, commit: Commit) -> None:
         assigned.confirmed = commit
@@ -150,6 +160,7 @@ class Commits:
         asked = _asked(partitions, self._limit)
         if not asked:
             return
+        span = self._begin_span(asked)
         try:
             answers = (
                 # While no coordinator answers, the client itself would wait for ever.
@@ -158,9 +169,11 @@ class Commits:
                 else self._committed(asked)
             )
         except KafkaException as error:
+            _end(span, error.args[0])
             self._failed(error.args[0])
             return
-        except TimeoutError:
+        except TimeoutError as error:
+            _end(span, error)
             self._counted("failed")
             _log.warning(
                 "Kafka did not answer a last commit within %.0f s: records completed since the "
@@ -169,15 +182,28 @@ class Commits:
             )
             return
         failures = [each.error for each in answers if each.error is not None]
+        _end(span, failures[0] if failures else None)
         for failure in failures:
             self._failed(failure)
         if not failures:
             self._counted("ok")
 
+    def _begin_span(self, asked: Asked) -> "Committing | None":
+        if self._spans is None:
+            return None
+        return self._spans.committing(
+            [(*place, commit.offset) for place, (_, commit) in asked.items()]
+        )
+
+    def _end_span(self, error: KafkaError | Exception | None = None) -> None:
+        span, self._span = self._span, None
+        _end(span, error)
+
     def _committed(self, asked: Asked) -> Sequence[TopicPartition]:
         return self._client.commit(offsets=_offsets(asked), asynchronous=False) or ()
 
     def _failed(self, error: KafkaError) -> None:
+        self._end_span(error)
         if error.code() == KafkaError._NO_OFFSET:  # noqa: SLF001  # the client's name for it
             return
         for assigned, _ in self._asked.values():
@@ -204,6 +230,12 @@ class Commits:
                 LIMIT,
                 LIMIT,
             )
+
+
+def _end(span: "Committing | None", error: KafkaError | Exception | None) -> None:
+    if span is not None:
+        said = error.name() if isinstance(error, KafkaError) else type(error).__name__
+        span.ended(None if error is None else said)
 
 
 def _asked(partitions: Iterable[Assigned], limit: int) -> Asked:

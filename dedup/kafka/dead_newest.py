@@ -24,13 +24,13 @@ _POLL_SECONDS = 0.5
 _CHUNK = 500
 # The most records of a round, whose letters are in memory together.
 _MOST_CHUNK = 5_000
-# What lies after a stretch was read before: little of it is fetched once more.
+# The records after a stretch were read before: few of them are fetched once more.
 _AHEAD = {"queued.min.messages": 1_000, "queued.max.messages.kbytes": 4_096}
 _MOST_BYTES = 2_000
 _MOST_HEADERS = 100
 
 Order: TypeAlias = tuple[datetime, At]
-"""What letters are ordered by: the newest have the greatest."""
+"""The order of letters: the newest have the greatest."""
 
 
 class Found(NamedTuple):
@@ -47,7 +47,7 @@ class Found(NamedTuple):
 
 @dataclass
 class Newest:
-    """What was found, and how much was looked at."""
+    """The letters that were found, and how much was looked at."""
 
     found: list[Found] = field(default_factory=list)
     """The newest first."""

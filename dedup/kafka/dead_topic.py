@@ -142,7 +142,8 @@ class DeadTopic:
         while True:
             try:
                 with kafka_errors(self._topic):
-                    mover = Mover(self._kafka, self._topic, self._limits)
+                    alone = action != "dropped"
+                    mover = Mover(self._kafka, self._topic, self._limits, alone=alone)
                     # Any earlier operator is fenced now: everything that it did is in the topic.
                     found = self._after(self._fence(mover), which, most)
                     require_one_source(found, which)
@@ -251,7 +252,7 @@ class DeadTopic:
     def _starts(self, consumer: Consumer, which: Which) -> list[TopicPartition]:
         places = [TopicPartition(self._topic, each, 0) for each in self.partitions(consumer)]
         if which.places is not None:
-            # What became of a letter lies after it.
+            # The note of what became of a letter lies after it.
             for place in places:
                 offsets = [at for number, at in which.places if number == place.partition]
                 place.offset = min(offsets, default=OFFSET_END)

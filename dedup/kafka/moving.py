@@ -70,7 +70,10 @@ class SizeLimits:
 class Mover:
     """Writes what becomes of the letters of one topic; a newer one fences this one."""
 
-    def __init__(self, kafka: Mapping[str, str], topic: str, limits: SizeLimits) -> None:
+    def __init__(
+        self, kafka: Mapping[str, str], topic: str, limits: SizeLimits, *, alone: bool = True
+    ) -> None:
+        """`alone`: copies are written, and each record goes alone."""
         self._kafka, self._topic, self._limits = kafka, topic, limits
         self._written: set[str] = set()
         self._refused: list[tuple[Move, KafkaError]] = []
@@ -79,9 +82,9 @@ class Mover:
             {
                 **for_client(kafka),
                 "transactional.id": transactional_id(topic),
-                # A topic's own limit holds. Each record goes alone, so that none is refused for
-                # what lies beside it.
-                "batch.num.messages": 1,
+                # A topic's own limit holds. A copy goes alone, so that none is refused for what
+                # lies beside it.
+                **({"batch.num.messages": 1} if alone else {"linger.ms": 5}),
                 "message.max.bytes": max(MOST_BYTES, int(kafka.get("message.max.bytes", 0))),
                 **PARTITIONER,
             }

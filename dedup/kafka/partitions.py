@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from dedup.kafka.committing import Commits
 from dedup.metrics import Metrics
@@ -13,6 +14,12 @@ from dedup.serving.handover import Handover, Workers
 from dedup.settings.consumer import ConsumerSettings
 
 
+class TellsOfSkips(Protocol):
+    """Makes the span of a record that was skipped."""
+
+    def skipped(self, record: Record, reason: str) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Partitions:
     """Used by the poll thread only."""
@@ -22,6 +29,7 @@ class Partitions:
     workers: Workers
     commits: Commits
     metrics: Metrics
+    spans: TellsOfSkips | None = None
     assigned: dict[Partition, Assigned] = field(default_factory=dict)
 
     def in_memory(self) -> tuple[int, int]:
@@ -49,6 +57,8 @@ class Partitions:
             for stretch, record, outcome, reason in report.completed:
                 _of(stretch, by_stretch).append(record)
                 results[outcome, reason] += 1
+                if outcome == "skipped" and self.spans is not None:
+                    self.spans.skipped(record, reason)
         for stretch, records in by_stretch.values():
             found = self.assigned.get((stretch.topic, stretch.partition))
             # Records that another assignment completed do not count in this one.

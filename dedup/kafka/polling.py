@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -29,6 +29,9 @@ from outbox.envelope import DELIVERY, Pair
 from outbox.kafka import headers_of
 from outbox.kafka_errors import right, told
 from outbox.timestamps import milliseconds
+
+if TYPE_CHECKING:
+    from dedup.tracing.consuming import ConsumerSpans
 
 _log = logging.getLogger("dovecote.consumer")
 _rarely = Rarely(_log, most=2)
@@ -62,6 +65,7 @@ class Polling:
         watch: Watch,
         retry_topics: Collection[str],
         health: Health,
+        spans: "ConsumerSpans | None" = None,
     ) -> None:
         settings = partitions.settings
         self._client, self._partitions, self._assigned = client, partitions, partitions.assigned
@@ -82,6 +86,7 @@ class Polling:
         prompt = partitions.commits.are_awaited
         self._busy = _PROMPT_SECONDS if prompt else _BUSY_SECONDS
         self._pace = Pace(self._batch_size, 0.0) if prompt else Pace(self._batch_size)
+        self._spans = spans
         self._closed = False
         self._observed = 0.0
         self._remembered = 0
@@ -101,9 +106,12 @@ class Polling:
         """Poll once, and do what is due."""
         self._subscribing.tick()
         self._assignment.look()
+        began = 0 if self._spans is None else self._spans.now()
         messages = self._poll()
         self._membership.beat(self._assigned.values())
         touched = self._sort(messages) if messages else ()
+        if touched and self._spans is not None:
+            self._spans.polled(began, len(messages), [each.batch for each in touched])
         self._assignment.go_on()
         self._watch.go_on()
         self._assignment.open()

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
@@ -38,6 +39,14 @@ class Sends(Protocol):
     def send(self, topic: str, copy: Copy) -> None: ...
 
 
+class MakesSpans(Protocol):
+    """Makes the span of a copy that is set aside."""
+
+    def setting_aside(
+        self, record: Record, topic: str, *, outcome: str, attempt: int, reason: str
+    ) -> AbstractContextManager[None]: ...
+
+
 def _now() -> int:
     return time.time_ns() // 1_000_000
 
@@ -61,13 +70,14 @@ class Retries:
         *,
         states: States | None = None,
         group: str | None = None,
+        spans: MakesSpans | None = None,
         now: Callable[[], int] = _now,
         failed: Callable[[], None] = _nothing,
     ) -> None:
         """Hold nothing yet; `failed` is called for each attempt that failed."""
         self.plan, self._failed = plan, failed
         self._letters, self._group, self._now = letters, group, now
-        self._states = states or Forgetful()
+        self._states, self._spans = states or Forgetful(), spans
         self._held: dict[Place, State] = {}
         self.retry_topics = frozenset(tier.topic for tier in plan.tiers)
         """Topics that hold copies with a history of ours."""
@@ -248,7 +258,8 @@ class Retries:
     def _recirculate(self, record: Record, fate: Later, now: int) -> Placed:
         copy = copies.retried(record, record.identity, now=now, due=fate.due, error=fate.error)
         tier = self.plan.tier(timedelta(milliseconds=fate.due - now))
-        self._letters.send(tier.topic, copy)
+        with self._told(record, tier.topic, "retry", fate.error or "it asked to come again"):
+            self._letters.send(tier.topic, copy)
         if fate.error is not None:
             _rarely.warning(
                 "%s failed (attempt %d) and waits on %s: %s",
@@ -273,12 +284,15 @@ class Retries:
         as_it_is = record._replace(headers=envelope.with_delivery(record.headers, signed))
         copy = copies.dead(as_it_is, as_it_is.identity, now=now, error=fate.error)
         try:
-            self._letters.send(topic, copy)
+            with self._told(as_it_is, topic, "dead_letter", fate.error):
+                self._letters.send(topic, copy)
         except Unwritable as error:
             # Leave out what made it too large; the letter says where the whole record is.
             told = copies.without(str(error), fate.error)
+            emptied = copies.emptied(as_it_is, now=now, error=told)
             try:
-                self._letters.send(topic, copies.emptied(as_it_is, now=now, error=told))
+                with self._told(as_it_is, topic, "dead_letter", told):
+                    self._letters.send(topic, emptied)
             except Unwritable as still:
                 raise Outage(str(still)) from still
         _rarely.warning(
@@ -289,6 +303,17 @@ class Retries:
             fate.error,
         )
         return Placed("dead_letter")
+
+    def _told(
+        self, record: Record, topic: str, outcome: str, reason: str
+    ) -> AbstractContextManager[None]:
+        """Return the span around a copy that is written, if spans are made."""
+        if self._spans is None:
+            return nullcontext()
+        number = copies.delivery(record).attempt
+        return self._spans.setting_aside(
+            record, topic, outcome=outcome, attempt=number, reason=reason
+        )
 
 
 def _merged(refused: Sequence[Dead | None], answers: Any) -> Any:  # noqa: ANN401  # a handler's answer

@@ -18,6 +18,7 @@ EXTRAS: Mapping[str, str | None] = {
     "topic": "consume",
     "dead": "consume",
     "find": "consume",
+    "audit": "consume",
     "console": "push",
     "stack": "stack",
     "demo": "demo",

@@ -20,6 +20,7 @@ class _Commands(Lazy):
         "topic": "topic:topic",
         "dead": "dead:dead",
         "find": "find:find",
+        "audit": "audit:audit",
         "console": "console:console",
         "stack": "stack:stack",
         "demo": "demo:demo",

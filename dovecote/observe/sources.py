@@ -2,19 +2,23 @@
 
 import os
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from dovecote.process.references import POINTERS, is_pointer
-from dovecote.process.settings import Dsn, KafkaProperties, Settings, load, pointed
+from dovecote.process.settings import Dsn, Duration, KafkaProperties, Settings, load, pointed
 from outbox.errors import BadSettings
 
 PREFIX = "DOVECOTE_WATCH"
 
 # No variable begins like this: those of a part are set where it runs, and not here.
 _NO_PREFIX = f"{PREFIX}_OF_NO_VARIABLE"
+
+# As a consumer has it, for its own file.
+_OWN_CONSUMER = "DOVECOTE_CONSUME"
 
 _URLS = ("http://", "https://")
 
@@ -73,6 +77,12 @@ class OutboxSource(_Source):
     shards: int = Field(default=1, ge=1, le=64)
     """How many relays share the work."""
 
+    retention: Duration = timedelta(0)
+    """How long its relays keep published rows in the table."""
+
+    mode: str = "exactly_once"
+    """How its relays publish: `exactly_once` or `at_least_once`."""
+
 
 class InboxSource(BaseModel):
     """The inbox of a consumer."""
@@ -85,6 +95,9 @@ class InboxSource(BaseModel):
     schema_name: str = Field(default="inbox", alias="schema")
     """The Postgres schema of the inbox."""
 
+    retention: Duration = timedelta(days=7)
+    """How long an event is remembered."""
+
 
 class _Tier(BaseModel):
     """One retry topic of a consumer, as far as it is looked at."""
@@ -92,6 +105,7 @@ class _Tier(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     topic: str
+    """Its name."""
 
 
 class RetriesSource(BaseModel):
@@ -104,6 +118,9 @@ class RetriesSource(BaseModel):
 
     tiers: tuple[_Tier, ...] = ()
     """Its retry topics, each with `topic`."""
+
+    skip_on: tuple[str, ...] = ()
+    """Exceptions for which a record is skipped."""
 
 
 class ConsumerSource(_Source):
@@ -121,6 +138,12 @@ class ConsumerSource(_Source):
     inbox: InboxSource | None = None
     """Its inbox, if it has one."""
 
+    policy: str = "exact"
+    """Which records of a key it handles."""
+
+    filter: str | None = None
+    """The records that it handles; the others are skipped."""
+
 
 class _Spark(BaseModel):
     """The table `spark` of a job, as far as it is looked at."""
@@ -128,7 +151,10 @@ class _Spark(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     query: str = ""
+    """The name of its query."""
+
     checkpoint: str = ""
+    """Its checkpoint."""
 
 
 class _Read(BaseModel):
@@ -137,6 +163,7 @@ class _Read(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     topics: tuple[str, ...] = ()
+    """The topics that it reads."""
 
 
 class SparkSource(_Source):
@@ -172,9 +199,16 @@ class SourcesSettings(Settings):
     """Each part by a name of your own; all of them are optional."""
 
     outbox: dict[str, OutboxSource] = Field(default_factory=dict)
+    """Outboxes, by names of your own."""
+
     consumer: dict[str, ConsumerSource] = Field(default_factory=dict)
+    """Consumers, by names of your own."""
+
     spark: dict[str, SparkSource] = Field(default_factory=dict)
+    """Spark jobs, by names of your own."""
+
     push: dict[str, PushSource] = Field(default_factory=dict)
+    """Installations of push, by names of your own."""
 
 
 class WatchSettings(Settings):
@@ -185,6 +219,9 @@ class WatchSettings(Settings):
 
     sources: SourcesSettings = SourcesSettings()
     """The parts that there are."""
+
+    audit: Any = None
+    """The table of `dovecote audit`, which the other commands pass over."""
 
 
 W = TypeVar("W", bound=WatchSettings)
@@ -220,6 +257,20 @@ def read(model: type[W], file: Path | None, environ: Mapping[str, str] = os.envi
         push=complete("push", given.push),
     )
     return found.model_copy(update={"sources": sources})
+
+
+def own_consumer(file: Path | None, environ: Mapping[str, str]) -> ConsumerSource:
+    """
+    Return the consumer that its own settings file describes, as far as it is looked at.
+
+    Raises:
+        BadSettings: the file cannot be read, or lacks the group or the topics.
+    """
+    found = load(_lenient(ConsumerSource), file, prefix=_OWN_CONSUMER, environ=environ)
+    if missing := _missing(found):
+        msg = f"{missing} is missing: give --config with the file of a consumer"
+        raise BadSettings(msg)
+    return found
 
 
 def _joined(given: S, folder: Path, environ: Mapping[str, str]) -> S:

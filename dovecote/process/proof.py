@@ -30,6 +30,7 @@ class Proof:
         self,
         ask: Callable[[], str | None],
         *,
+        close: Callable[[], object] = lambda: None,
         every: float = ASK_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -37,9 +38,10 @@ class Proof:
         Ask nothing yet.
 
         `ask` returns what is wrong, or an empty text; None: there is no question now, and nothing
-        is known. It has a time limit of its own. An exception is trouble, too.
+        is known. It has a time limit of its own. An exception is trouble, too. `close` lets go of
+        what it asks with.
         """
-        self._ask, self._every, self._clock = ask, every, clock
+        self._ask, self._close, self._every, self._clock = ask, close, every, clock
         self._lock = threading.Lock()
         self._heard: float | None = None
         self._trouble = ""
@@ -81,6 +83,7 @@ class Proof:
                 found = self.seen()
                 is_known = found.seconds is not None and not found.trouble
                 done.wait(self._every if is_known else min(_AGAIN_SECONDS, self._every))
+            self._close()
 
         threading.Thread(target=work, name="proof", daemon=True).start()
         try:

@@ -74,7 +74,7 @@ class Health:
     @contextmanager
     def asking(self, brokers: Mapping[str, Mapping[str, str]]) -> Iterator[None]:
         """Ask each broker now and then whether it answers, until the end of the block."""
-        self.brokers = {name: Proof(_ask(kafka)) for name, kafka in brokers.items()}
+        self.brokers = {name: _proof(kafka) for name, kafka in brokers.items()}
         with ExitStack() as stack:
             for each in self.brokers.values():
                 stack.enter_context(each.at_work())
@@ -102,7 +102,7 @@ class SubscriptionNumbers(Collector):
         yield told
 
 
-def _ask(kafka: Mapping[str, str]) -> Callable[[], str]:
+def _proof(kafka: Mapping[str, str]) -> Proof:
     made: list[AdminClient] = []
 
     def ask() -> str:
@@ -114,4 +114,4 @@ def _ask(kafka: Mapping[str, str]) -> Callable[[], str]:
             return f"{error.args[0].str()}"
         return ""
 
-    return ask
+    return Proof(ask, close=made.clear)

@@ -25,8 +25,10 @@ from outbox.producer.sender import Sender
 from outbox.producer.waiting import Via, size_of
 from outbox.secrets import asked
 from outbox.threads import require_threads
-from outbox.writing import statements, tracing
-from outbox.writing.declared import as_event
+from outbox.tracing import gate
+from outbox.tracing.headers import with_trace
+from outbox.writing import statements
+from outbox.writing.declared import to_event
 
 __all__ = ["Counted", "Options", "Producer", "RouteState", "Via"]
 
@@ -127,11 +129,20 @@ class Producer:
 
     async def send_async(self, event: Event[Any] | object) -> Via:
         """As `send`. Cancelling does not take the event back."""
-        made = self._made(event)
-        sender = self._sender
-        promise = sender.offer(*made, wait=False)
-        if promise is None:
-            promise = await asyncio.to_thread(sender.wait_and_offer, *made)
+        whole = to_event(event)
+        span = gate.sending(whole)
+        try:
+            made = self._made(whole, span)
+            sender = self._sender
+            promise = sender.offer(*made, wait=False)
+            if promise is None:
+                promise = await asyncio.to_thread(sender.wait_and_offer, *made)
+        except BaseException as error:
+            if span is not None:
+                span.failed(error)
+            raise
+        if span is not None:
+            promise.add_done_callback(span.done)
         return await asyncio.wrap_future(promise)
 
     def send_soon(self, event: Event[Any] | object) -> "Future[Via]":
@@ -141,7 +152,17 @@ class Producer:
         Waits while too much is waiting already. Callbacks of the promise run in a thread of the
         producer, and must not wait for the producer.
         """
-        return self._sender.wait_and_offer(*self._made(event))
+        whole = to_event(event)
+        span = gate.sending(whole)
+        try:
+            promise = self._sender.wait_and_offer(*self._made(whole, span))
+        except BaseException as error:
+            if span is not None:
+                span.failed(error)
+            raise
+        if span is not None:
+            promise.add_done_callback(span.done)
+        return promise
 
     def flush(self, timeout: timedelta | None = None) -> bool:
         """Wait until all events sent so far are accepted or refused; return whether they are."""
@@ -165,10 +186,15 @@ class Producer:
         """The producer's current state."""
         return self._sender.state
 
-    def _made(self, given: object) -> tuple[Event, Lane | None, int]:
+    def _made(
+        self, event: Event, span: "gate.Sending | None" = None
+    ) -> tuple[Event, Lane | None, int]:
         """Return the event as either way sends it, its lane and its size."""
-        event = given if isinstance(given, Event) else as_event(given)
-        key, trace = event.key_bytes(), event.traceparent or tracing.current_traceparent()
+        key, trace, headers = event.key_bytes(), event.traceparent, event.headers
+        if trace is None:
+            found = gate.carried(event) if span is None else span.headers
+            if found:
+                trace, headers = with_trace(event, found)
         # The value may be a list that the caller changes later.
         made = replace(
             event,
@@ -176,6 +202,7 @@ class Producer:
             value=event.value_bytes(),
             content_type=event.media_type(),
             traceparent=trace,
+            headers=headers,
         )
         statements.append([made], schema=self._schema, limits=self._limits)
         lane = None if key is None else sha256(made.topic.encode() + b"\0" + key).digest()

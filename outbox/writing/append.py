@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 from outbox import schema as outbox_schema
 from outbox.errors import DovecoteError, NotAllowed, NoTransaction, SchemaMissing
-from outbox.event import Limits
+from outbox.event import Event, Limits
 from outbox.postgres.session import hides_rows
 from outbox.schema.belongings import showing
-from outbox.writing import statements, tracing
+from outbox.tracing import gate
+from outbox.writing import statements
 
 # The function does not exist; the schema does not exist.
 _NOT_INSTALLED = frozenset({"42883", "3F000"})
@@ -20,7 +21,7 @@ _RESTRICTED = "may not write to topic"
 class Append(NamedTuple):
     """The events of one call, and how they are to be written."""
 
-    events: Sequence[object]
+    events: Sequence[Event]
     schema: str
     limits: Limits
 
@@ -35,7 +36,7 @@ class Append(NamedTuple):
             self.events,
             schema=self.schema,
             limits=self.limits,
-            traceparent=tracing.current_traceparent(),
+            carried=gate.carried,
         )
 
     def explained(

@@ -102,6 +102,16 @@ def as_event(
     return Event(value=value, headers=[*_headers(known), *headers], **{**defaults, **fields})
 
 
+def to_event(given: object) -> Event[Any]:
+    """
+    Return an event as it is, and the event of an object whose class is declared.
+
+    Raises:
+        InvalidEvent: it is neither.
+    """
+    return given if isinstance(given, Event) else as_event(given)
+
+
 def _headers(known: Declared) -> list[tuple[str, HeaderValue]]:
     found: list[tuple[str, HeaderValue]] = []
     if known.version is not None:

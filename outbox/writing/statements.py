@@ -1,12 +1,12 @@
 """Build the SQL that appends events, as values: nothing here touches a connection."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain, count
 from json import dumps
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from psycopg import sql
 
@@ -14,13 +14,17 @@ from outbox.envelope import TRACEPARENT
 from outbox.errors import InvalidEvent
 from outbox.event import Event, Headers, Limits, require_headers
 from outbox.postgres.ours import Ours
-from outbox.writing.declared import as_event
+from outbox.tracing.headers import with_trace
 
 # A record in such a topic would pass for Kafka's own, for a relay's progress, for an operator's
 # decision, or for what push has put there.
 _RESERVED_TOPIC = re.compile(r"__|dovecote\.((progress|markers|push)\.|skips)")
 _PLACEHOLDER = re.compile(r"%[bt]::(\w+)(\[\])?")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+Carried: TypeAlias = Callable[[Event], Headers]
+"""Returns the headers with which an event carries the trace in which it is written."""
 
 
 class Statement(NamedTuple):
@@ -67,26 +71,23 @@ class _Row(NamedTuple):
 
 
 def append(
-    given: Sequence[object], *, schema: str, limits: Limits, traceparent: str | None = None
+    events: Sequence[Event], *, schema: str, limits: Limits, carried: Carried | None = None
 ) -> Statement:
     """
-    Return the statement that appends events, in their order, in one round trip.
+    Return the statement that appends `events`, in their order, in one round trip.
 
-    An object of a class that was declared as an event is one.
-
-    Events without a `traceparent` get this one.
+    Events without a `traceparent` get the headers that `carried` returns.
 
     Raises:
         InvalidEvent: an event could never be published; the message says which and why.
     """
-    events = [each if isinstance(each, Event) else as_event(each) for each in given]
     if len(events) == 1:
-        own = _stored_headers(events[0], traceparent)
+        own = _stored_headers(events[0], carried)
         row = _row(events[0], own, limits)
         if not own:
             return Statement(_plain(schema), row)
         return Statement(_one(schema), [*row, *_split(own)])
-    headers = [_stored_headers(event, traceparent) for event in events]
+    headers = [_stored_headers(event, carried) for event in events]
     rows = [_row(event, own, limits) for event, own in zip(events, headers, strict=True)]
     columns = [list(column) for column in zip(*rows, strict=True)]
     if not any(headers):
@@ -143,12 +144,16 @@ def _identity(event: Event) -> str:
     return event.id
 
 
-def _stored_headers(event: Event, traceparent: str | None) -> Headers:
+def _stored_headers(event: Event, carried: Carried | None) -> Headers:
     own: Headers = event.headers  # type: ignore[assignment]  # normalised when the event was made
     if own:
         require_headers([name for name, _ in own])
-    trace = event.traceparent or traceparent
-    return own if trace is None else ((TRACEPARENT, trace.encode()), *own)
+    if event.traceparent is not None:
+        return ((TRACEPARENT, event.traceparent.encode()), *own)
+    if carried is None or not (trace := carried(event)):
+        return own
+    parent, more = with_trace(event, trace)
+    return more if parent is None else ((TRACEPARENT, parent.encode()), *more)
 
 
 def _split(pairs: Sequence[tuple[str, bytes | None]]) -> tuple[list[str], list[bytes | None]]:

@@ -1,17 +1,24 @@
 """An outbox's state, as seen from outside: progress in Kafka, lag and relays in Postgres."""
 
+import threading
 from dataclasses import dataclass
 
+from dovecote.process.states import MINUTE, State
 from outbox import schema as outbox_schema
 from relay.kafka.progress_topic import ProgressTopic
+from relay.postgres.capture.catalog import look
 from relay.postgres.capture.lag import lag_of
 from relay.postgres.connect import connect, explained
 from relay.postgres.desk import Desk
 from relay.postgres.lease import active, role_of
 from relay.postgres.shard_count import require_noted
+from relay.rules.condition import OutsideSeen, outside
 from relay.rules.places.progress import Cursor, LogPosition
 from relay.rules.sharding import Shard
 from relay.settings import RelaySettings
+
+# Seconds between two looks at the progress of a relay that is late.
+_AGAIN = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,8 @@ class Status:
     lag_bytes: int | None = None
     parked: int = 0
     """Events that cannot be published, and events that wait for those."""
+    state: State = State.UNKNOWN
+    reason: str = ""
 
 
 def status(
@@ -60,7 +69,28 @@ def status(
         parked = Desk(conn, schema, settings.name).count()
         holder = active(conn, role_of(schema, settings.name))
         lag = lag_of(conn, schema, shard, place)
+        slot = look(conn, schema, whole).slot
+    is_log = isinstance(place, LogPosition)
+    moved = True
+    if holder is not None and lag.rows and lag.seconds > MINUTE:
+        # Only a second look shows whether a relay that is late goes on.
+        threading.Event().wait(_AGAIN)
+        again = topic.peek(settings.name)
+        moved = again is None or again.cursor != place
+    state, reason = outside(
+        OutsideSeen(
+            active=holder is not None,
+            moved=moved,
+            slot_lost=is_log and (slot is None or slot.is_lost),
+            lag_rows=0 if is_log else lag.rows,
+            lag_seconds=lag.seconds,
+            behind_after=settings.behind_after.total_seconds(),
+            lag_bytes=lag.bytes or 0 if is_log else 0,
+            warn_bytes=settings.wal.warn_bytes,
+            parked=parked,
+        )
+    )
     since = str(place if isinstance(place, LogPosition) else place.since)
     rows = None if isinstance(place, LogPosition) else lag.rows
     seconds = None if rows is None else round(lag.seconds, 3)
-    return Status(settings.name, holder, since, rows, seconds, lag.bytes, parked)
+    return Status(settings.name, holder, since, rows, seconds, lag.bytes, parked, state, reason)

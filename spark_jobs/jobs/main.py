@@ -10,6 +10,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from dovecote.process.signals import ending_within
+from dovecote.process.telemetry import set_up_spans
 from spark_jobs.jobs import running, together
 from spark_jobs.jobs.files import AnyJob
 from spark_jobs.jobs.flow import Job
@@ -107,6 +108,7 @@ def _run(
     json_lines: bool,
 ) -> None:
     show = _show_json if json_lines else partial(_show_text, settings.query)
+    set_up_spans("dovecote-spark")
     with stopped_by_signal() as stop:
         spark = _opened(settings, master)
         try:

@@ -14,6 +14,7 @@ from outbox import envelope
 from outbox.envelope import Pair, Record
 from outbox.errors import InvalidEvent
 from outbox.event import Event
+from outbox.tracing.headers import TRACESTATE
 from spark_jobs.sink.outgoing import Outgoing, Topics
 
 Encoded: TypeAlias = tuple[bytes | None, bytes | None, list[Pair]]
@@ -104,7 +105,7 @@ def encode_output(event: Event, number: int, output: Output) -> Encoded:
     """
     Return the record of a handler's `output`, the `number`th of its event.
 
-    It has the event's envelope, with an id of its own that a second evaluation finds again.
+    It has the event's envelope and trace context. Its id is its own, and the same each time.
     Headers of the output itself replace the envelope's.
 
     Raises:
@@ -118,7 +119,7 @@ def encode_output(event: Event, number: int, output: Output) -> Encoded:
             key=event.key if isinstance(output.key, Keep) else output.key,
             value=output.value,
             content_type=event.content_type if told else None,
-            headers=(),
+            headers=[pair for pair in event.headers if pair[0] == TRACESTATE],
         )
     )
     own = [

@@ -10,6 +10,7 @@ from spark_jobs.errors import JobError
 from spark_jobs.policy.evaluation import evaluate, load
 from spark_jobs.policy.router import Router
 from spark_jobs.query.batch import Batch, BatchReport
+from spark_jobs.rows.contexts import contexts, headers_in
 from spark_jobs.rows.records import Records
 from spark_jobs.sink import sink
 from spark_jobs.sink.markers import Counts, Turn
@@ -58,12 +59,15 @@ def settle(
     """
     router = Router(topics=config.topics, backoff=config.backoff, now=batch.now)
     taken: list[Taken] = []
+    origins: list[str] = []
     misplaced = 0
 
     def evaluated() -> Evaluation:
         nonlocal misplaced
         found = take()
         taken.append(found)
+        if batch.traced:  # before they are let go
+            origins.extend(contexts(len(found.rows.keys), headers_in(found.rows)))
         try:
             evaluation = evaluate(found.rows, load(config.operator), router, found.here)
         except Exits as left:
@@ -97,4 +101,5 @@ def settle(
         size=sum(each.size for each in taken),
         newest=max((each.newest for each in taken), default=0),
         writer=settled.writer,
+        contexts=origins,
     )

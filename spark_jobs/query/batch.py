@@ -59,6 +59,9 @@ class Batch:
     writers: Mapping[int, str] = field(default_factory=dict)
     """Names of those that wrote shuffle partitions last, as far as the driver was told."""
 
+    traced: bool = False
+    """Whether tasks report where some of their records come from."""
+
     def at(self, now: int) -> Self:
         """Return the batch with Spark's clock, which is the same when it is run again."""
         return replace(self, now=now)
@@ -85,6 +88,8 @@ class BatchReport:
     """When Spark will call the buckets that were stepped."""
     writer: str = ""
     """Name of the writer that settled it; empty: nothing was to be settled."""
+    contexts: Sequence[str] = ()
+    """The trace contexts of some of its records, if the batch is traced."""
     error: str | None = None
     """Name of the error, one of `REPORTED`."""
     message: str = ""

@@ -104,6 +104,21 @@ class Metrics:
             "bucket_limit_bytes", "`state.max_bucket_bytes`: a larger one stops the job."
         )
 
+        self._from_zero()
+
+    def _from_zero(self) -> None:
+        """Show counters before their first batch: `increase` does not see a first value."""
+        for counter in (self._rows, self._batches, self._replayed, self._misplaced):
+            counter.labels(self._query)
+        for counter in (self._expired, self._restamped):
+            counter.labels(self._query)
+        for result in ("handled", "skipped", "retry", "dead_letter"):
+            self._records.labels(self._query, result)
+        for reason in ("late", "ahead"):
+            self._skipped.labels(self._query, reason)
+        for outcome in ("ok", "failed"):
+            self._commits.labels(self._query, outcome)
+
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"dovecote_spark_{name}", text, ["query", *labels], registry=self.registry)
 

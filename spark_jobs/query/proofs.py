@@ -30,4 +30,4 @@ def kafka_proof(kafka: Mapping[str, str]) -> Proof:
             return f"Kafka: {error.args[0].str()}"
         return ""
 
-    return Proof(ask)
+    return Proof(ask, close=made.clear)

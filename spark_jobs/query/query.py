@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from dovecote.process.logs import one_line
+from outbox.tracing.gate import is_on
 from spark_jobs.errors import JobError, QueryFailed
 from spark_jobs.query.batch import Batch, BatchReport, Stage
 from spark_jobs.query.failures import SPARKS, failure, told
@@ -27,6 +28,7 @@ from spark_jobs.query.progress import (
     with_ends_of_topics,
 )
 from spark_jobs.query.resting import Rest
+from spark_jobs.query.tracing import batch_span
 from spark_jobs.query.watching import Watch, listening
 from spark_jobs.sink.admission import admit
 from spark_jobs.sink.group import Ends
@@ -184,7 +186,9 @@ class Query:
         if self._watch is not None:
             self._watch.health.begun()
         try:
-            reports = self._reports(rows, number)
+            with batch_span(self._name, number) as told_of:
+                reports = self._reports(rows, number)
+                told_of(reports)
         except JobError as error:
             self._failure = error
             raise
@@ -216,7 +220,13 @@ class Query:
         now = time.time_ns() // 1_000_000
         writers = dict(self._writers)
         batch = Batch(
-            query=query, number=number, now=now, adopt=adopt, way=way or None, writers=writers
+            query=query,
+            number=number,
+            now=now,
+            adopt=adopt,
+            way=way or None,
+            writers=writers,
+            traced=is_on(),
         )
         reports = self._config.run(rows, batch)
         for report in reports:

@@ -39,12 +39,15 @@ from spark_jobs.operators.step import NEVER, Ahead, Failed
 from spark_jobs.operators.table import operator
 from spark_jobs.rows import packets
 from spark_jobs.rows.buckets import NONE
+from spark_jobs.rows.contexts import contexts
 from spark_jobs.rows.garbage import collect_rarely, spare
 from spark_jobs.rows.packets import BucketRows, Pack
 from spark_jobs.stateful.bucketing import bucketing
 from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Reporter
 
 SCHEMA = "outcome binary, alarm long"
+_CONTEXTS = 4
+"""The most trace contexts that a bucket reports of a batch."""
 STATE_NAME = "bucket"
 """The name for Spark's state reader."""
 _ADVICE = {
@@ -76,6 +79,8 @@ class StatefulConfig:
     buckets: Sequence[int]
     """The names of the buckets."""
     max_bucket_bytes: int
+    traced: bool = False
+    """Whether steps report where some of their records come from."""
 
 
 def pack(config: StatefulConfig) -> Pack:
@@ -229,9 +234,15 @@ class Bucket(StatefulProcessor):
             keys=extent.keys(step.state),
             open=extent.opened(step.state),
             size=len(data),
+            contexts=self._contexts(rows),
         )
         self._reporter.report([*failed, *ahead, *step.outputs], outcome, rows, now)
         return outcome, alarm
+
+    def _contexts(self, rows: BucketRows) -> list[str]:
+        if not self._config.traced:
+            return []
+        return contexts(len(rows), lambda row: rows.whole(row).headers, _CONTEXTS)
 
     def _restored(self, bucket_: int) -> tuple[Any, int]:
         found = self._state.get()

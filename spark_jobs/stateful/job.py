@@ -6,6 +6,7 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
+from outbox.tracing.gate import is_on
 from spark_jobs.checkpoint.pinned import pin
 from spark_jobs.operators.table import operator
 from spark_jobs.query import source
@@ -89,6 +90,7 @@ def stateful_config(settings: StatefulSettings) -> StatefulConfig:
         query=settings.spark.query,
         buckets=names(settings.buckets(), settings.spark.shuffle_partitions),
         max_bucket_bytes=settings.state.max_bucket_bytes,
+        traced=is_on(),
     )
 
 

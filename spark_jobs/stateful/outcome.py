@@ -73,6 +73,8 @@ class Outcome:
     """Offsets that the topics had deleted before they were read."""
     read: int = 0
     """The size of its packets in bytes."""
+    contexts: list[str] = field(default_factory=list)
+    """The trace contexts of some of its records, if the job is traced."""
     envelope: list[Pair] = field(default_factory=list)
     """The common headers of all results."""
     outgoing: list[Any] = field(default_factory=list)

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from spark_jobs.errors import JobError
 from spark_jobs.query.batch import SCHEMA, Batch, BatchReport, partition_id
+from spark_jobs.rows.contexts import joined
 from spark_jobs.rows.garbage import rarely_collecting
 from spark_jobs.sink import sink
 from spark_jobs.sink.markers import Counts, Turn
@@ -75,6 +76,7 @@ class StatefulTask:
             buckets={str(each.bucket): [each.keys, each.open, each.size] for each in last},
             alarms={str(outcome.bucket): alarm for outcome, alarm in stepped},
             writer=settled.writer,
+            contexts=joined(each.contexts for each in outcomes),
         )
 
     def _with_topics(self, outgoing: list[Outgoing]) -> list[Outgoing]:

@@ -33,8 +33,8 @@ class Stalling(Health):
         self.goes_on.set()
         self.stands = threading.Event()
 
-    def polled(self, *, progressed: bool) -> None:
-        super().polled(progressed=progressed)
+    def polled(self, *, progressed: bool, worked: bool = False) -> None:
+        super().polled(progressed=progressed, worked=worked)
         if not self.goes_on.is_set():
             self.stands.set()
             self.goes_on.wait(patient(60))

@@ -227,7 +227,7 @@ def test_a_part_that_is_away_is_said_beside_the_others(world: World) -> None:
     assert "nobody" in str(watched.run("list", "--part", "push/main/nobody").stderr)
     bad = watched.run("list", "--where", "value.")
     assert "is not a Starlark expression" in str(bad.exception)
-    # What the others have is requeued all the same, and the failure is said.
+    # The letters of the others are requeued all the same, and the failure is said.
     done = watched.run("requeue", "--all", "--yes", "--part", "spark")
     assert done.exception is not None
     done = watched.run("requeue", "--part", "spark", "--part", "push/away", "--yes")

@@ -5,20 +5,24 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import Producer
+from psycopg.conninfo import conninfo_to_dict
 from typer.testing import CliRunner
 
 from dovecote.cli.main import app
 from dovecote.observe.find import Life, Query, find
+from dovecote.observe.sources import WatchSettings, read
+from outbox import Event
+from tests.support.consuming import produce
 from tests.support.finding import System, system
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.idle_push import TOKEN
 from tests.support.relaying import Relays
+from tests.support.waiting import patient
 
 
 @pytest.fixture(autouse=True)
 def _secrets(stack: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    from psycopg.conninfo import conninfo_to_dict
-
     password = conninfo_to_dict(stack.postgres.dsn).get("password", "")
     monkeypatch.setenv("PGPASSWORD", str(password))
     monkeypatch.setenv("FIND_TOKEN", TOKEN)
@@ -129,8 +133,6 @@ def _of_a_key(parts: System) -> None:
 
 
 def life_of(text: str, folder: Path, query: Query) -> Life:
-    from dovecote.observe.sources import WatchSettings, read
-
     file = folder / "watch.toml"
     file.write_text(text, encoding="utf-8")
     return find(read(WatchSettings, file), query, seconds=5)
@@ -139,9 +141,6 @@ def life_of(text: str, folder: Path, query: Query) -> Life:
 def test_parts_that_are_away_are_said_beside_the_rest(
     stack: Servers, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    from outbox import Event
-    from tests.support.consuming import produce
-
     name = topic()
     event = Event(topic=name, key="k", type="T", value=1)
     produce(stack.kafka.bootstrap, event)
@@ -175,9 +174,6 @@ url = "http://127.0.0.1:1"
 def test_an_id_with_strange_characters_is_looked_for(
     stack: Servers, topic: MakeTopic, tmp_path: Path, id_: str
 ) -> None:
-    from outbox import Event
-    from tests.support.consuming import produce
-
     name = topic()
     text = f'[kafka]\n"bootstrap.servers" = "{stack.kafka.bootstrap}"\n'
     missing = life_of(text, tmp_path, Query(id=id_, topic=name))
@@ -188,10 +184,6 @@ def test_an_id_with_strange_characters_is_looked_for(
 
 
 def test_a_place_names_the_record_there(stack: Servers, topic: MakeTopic, tmp_path: Path) -> None:
-    from confluent_kafka import Producer
-
-    from tests.support.waiting import patient
-
     name, key = topic(), bytes([0, 255])
     producer = Producer({"bootstrap.servers": stack.kafka.bootstrap})
     producer.produce(name, b"v", key)

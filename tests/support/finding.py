@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -52,8 +52,9 @@ class System:
 
     def made(self, name: str, topic: str, key: str | None = None, **more: Any) -> Event:
         """Return a new event, which is named."""
-        given = {"value": {"is": name, **more}}
-        event = Event(topic=topic, key=key or name, type="Found", source="/tests", **given)
+        event = Event(
+            topic=topic, key=key or name, type="Found", source="/tests", value={"is": name, **more}
+        )
         self.events[name] = event
         return event
 
@@ -74,10 +75,12 @@ class System:
             return life if right and not life.failures else None
 
         try:
-            return until(seen, within=30, what=f"{name} is {state} at {part}")
+            found = until(seen, within=30, what=f"{name} is {state} at {part}")
         except AssertionError as error:
             msg = f"{error}\n{last}"
             raise AssertionError(msg) from None
+        assert found is not None
+        return found
 
     def write(self) -> None:
         """Write the file that names the parts."""
@@ -117,7 +120,7 @@ def _handle(system: System) -> Any:
     times: dict[str, int] = {}
 
     def handle(event: Event, _: object) -> None:
-        name = event.value["is"]
+        name = cast(dict[str, str], event.value)["is"]
         times[event.id] = times.get(event.id, 0) + 1
         if name == "working":
             system.release.wait(patient(120))

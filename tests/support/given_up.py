@@ -49,7 +49,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Buried:
-    """What a letter says."""
+    """The text of one letter."""
 
     id: str
     key: str = "k"

@@ -56,7 +56,11 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str, Any]]]
         def do_POST(self) -> None:
             length = int(self.headers.get("Content-Length", "0"))
             asked.append((self.command, self.path, json.loads(self.rfile.read(length) or "null")))
-            answer: Any = {"id": "slack", "status": {"state": "active"}}
+            answer: Any = {
+                "id": "slack",
+                "status": {"state": "active"},
+                "health": {"state": "starting"},
+            }
             if self.path.endswith("/replay"):
                 answer = {"offsets": {"flights": {"0": 120}}}
             elif self.path.endswith("/skip"):
@@ -67,7 +71,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str, Any]]]
                 answer = {**LETTER, "headers": [["ce_id", LETTER["id"]]], "value": "{}"}
             elif "/dead?" in self.path:
                 answer = {"total": 1, "letters": [LETTER]}
-            elif self.command == "GET":
+            elif self.command == "GET" and self.path != "/subscriptions/slack":
                 answer = []
             data = json.dumps(answer).encode()
             self.send_response(200)
@@ -77,6 +81,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str, Any]]]
 
         do_GET = do_POST  # noqa: N815  # the base's name
         do_DELETE = do_POST  # noqa: N815  # the base's name
+        do_PATCH = do_POST  # noqa: N815  # the base's name
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass

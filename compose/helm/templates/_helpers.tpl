@@ -271,4 +271,31 @@ spec:
         credentials: {name: {{ .secretName }}, key: {{ .key }}}
       {{- end }}
 {{- end }}
+{{- if $.Values.podMonitor.enabled }}
+{{- if $.Values.serviceMonitor.enabled }}
+{{- fail "serviceMonitor and podMonitor are both enabled: each pod would be asked twice; disable one" }}
+{{- end }}
+---
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "dovecote.labels" (list $ .part) | nindent 4 }}
+    {{- with $.Values.podMonitor.labels }}{{ toYaml . | nindent 4 }}{{ end }}
+spec:
+  selector:
+    matchLabels: {{- include "dovecote.selector" (list $ .part) | nindent 6 }}
+  podMetricsEndpoints:
+    - port: http
+      path: /metrics
+      interval: {{ $.Values.podMonitor.interval }}
+      {{- with .token }}
+      authorization:
+        credentials: {name: {{ .secretName }}, key: {{ .key }}}
+      {{- end }}
+      relabelings:
+        # Alerts find processes by this name; by default it has the namespace before it.
+        - {targetLabel: job, replacement: {{ $name }}}
+{{- end }}
 {{- end }}

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ import typer
 from dedup.kafka.dead_topic import DeadTopic, Resolved
 from dedup.retries.copies import delivery
 from dedup.retries.letter import Action, Letter, Which, target
-from dedup.rules import topics as of_topics
+from dedup.retries.where import holds
 from dedup.settings.dead import PREFIX, DeadSettings
 from dovecote.cli import printed
 from dovecote.cli.commands import App
@@ -25,14 +26,16 @@ from dovecote.cli.options import (
     LimitOption,
     ReasonOption,
     SinceOption,
+    TypeOption,
     UntilOption,
+    WhereOption,
 )
+from dovecote.observe.dead.topics import read_topics
 from dovecote.process.settings import load
 from dovecote.process.topics import topics
 from outbox.envelope import Record
 from outbox.errors import BadSettings, DovecoteError
 from outbox.kafka_errors import right
-from spark_jobs.source.topics import matched, patterns, plain
 
 dead = App("dead", "See, requeue or drop records that were given up.")
 
@@ -62,9 +65,11 @@ def list_(
     config: ConfigOption = None,
     topic: TopicOption = None,
     key: KeyOption = None,
+    type_: TypeOption = None,
     reason: ReasonOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
+    where: WhereOption = None,
     group: GroupOption = None,
     limit: LimitOption = 50,
     as_json: JsonOption = False,
@@ -78,7 +83,11 @@ def list_(
     Example: dovecote consume dead list -c consume.toml --reason "timed out" --since 2026-02-01
     """
     settings, opened = _opened(config, topic)
-    which = _which(settings, (), key=key, reason=reason, since=since, until=until, group=group)
+    which = replace(
+        _which(settings, (), key=key, reason=reason, since=since, until=until, group=group),
+        type=type_,
+        passes=None if where is None else holds(where),
+    )
     found = opened.letters(which)
     for letter in found[:limit]:
         typer.echo(printed.as_json(_fields(letter)) if as_json else _line(letter))
@@ -115,9 +124,11 @@ def requeue(
     config: ConfigOption = None,
     topic: TopicOption = None,
     key: KeyOption = None,
+    type_: TypeOption = None,
     reason: ReasonOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
+    where: WhereOption = None,
     group: GroupOption = None,
     everything: AllOption = False,
     to: Annotated[
@@ -136,7 +147,11 @@ def requeue(
     Example: dovecote consume dead requeue --key order-42 --config consume.toml
     """
     settings, opened = _opened(config, topic)
-    which = _which(settings, ids, key=key, reason=reason, since=since, until=until, group=group)
+    which = replace(
+        _which(settings, ids, key=key, reason=reason, since=since, until=until, group=group),
+        type=type_,
+        passes=None if where is None else holds(where),
+    )
     _require_meant(which, everything=everything)
     where = to or settings.first_retry_topic()
     if where is not None:
@@ -162,9 +177,11 @@ def drop(
     config: ConfigOption = None,
     topic: TopicOption = None,
     key: KeyOption = None,
+    type_: TypeOption = None,
     reason: ReasonOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
+    where: WhereOption = None,
     group: GroupOption = None,
     everything: AllOption = False,
     as_json: JsonOption = False,
@@ -177,7 +194,11 @@ def drop(
     Example: dovecote consume dead drop --reason "KeyError: 'amount'" --config consume.toml
     """
     settings, opened = _opened(config, topic)
-    which = _which(settings, ids, key=key, reason=reason, since=since, until=until, group=group)
+    which = replace(
+        _which(settings, ids, key=key, reason=reason, since=since, until=until, group=group),
+        type=type_,
+        passes=None if where is None else holds(where),
+    )
     _require_meant(which, everything=everything)
     _say(opened.resolve(which, "dropped", lambda _: ""), which, "dropped", as_json=as_json)
 
@@ -200,10 +221,7 @@ def _require_topic(settings: DeadSettings, topic: str, option: str) -> None:
 
 def _known(settings: DeadSettings) -> Collection[str]:
     """Return the topics that records may be requeued to, because they come from there."""
-    of_job = settings.topics_of_job()
-    patterned = of_topics.any_pattern(settings.topics) or patterns(of_job)
-    there = topics(settings.kafka) if patterned else ()
-    return [*of_topics.matched(settings.topics, there), *plain(of_job), *matched(of_job, there)]
+    return read_topics(settings.kafka, settings.topics, settings.topics_of_job())
 
 
 def _which(
@@ -235,7 +253,10 @@ def _groups(given: str | None, settings: DeadSettings) -> Collection[str | None]
 
 def _require_meant(which: Which, *, everything: bool) -> None:
     if everything == which.is_narrowed:
-        msg = "say which ones: ids, --key, --reason, --since, --until, or --all alone"
+        msg = (
+            "say which ones: ids, --key, --type, --reason, --since, --until, --where, or --all "
+            "alone"
+        )
         raise BadSettings(msg)
 
 

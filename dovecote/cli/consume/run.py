@@ -19,6 +19,7 @@ from dovecote.process.logs import LogFormat, LogLevel, configure
 from dovecote.process.memory import relax
 from dovecote.process.settings import load
 from dovecote.process.signals import on_end
+from dovecote.process.telemetry import set_up_spans
 from dovecote.process.tokens import asked
 from outbox.errors import BadSettings
 
@@ -63,6 +64,7 @@ def run(
         typer.echo(f"settings are valid: group {settings.group!r}, {settings.policy}{said}")
         return
     log = configure(log_format, log_level)
+    set_up_spans(settings.group)
 
     def end(*_: object) -> None:
         consumer.stop()

@@ -1,5 +1,6 @@
 """`dovecote push dead`: see the dead letters of a subscription, and decide about them."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -18,10 +19,12 @@ from dovecote.cli.options import (
     JsonOption,
     KeyOption,
     LimitOption,
+    OfTopicOption,
     ReasonOption,
     SinceOption,
     SubscriptionArgument,
     TokenOption,
+    TypeOption,
     UntilOption,
 )
 from dovecote.push.client import Api
@@ -83,7 +86,9 @@ def requeue(
     subscription: SubscriptionArgument,
     ids: EventIdsArgument = None,
     *,
+    topic: OfTopicOption = None,
     key: KeyOption = None,
+    type_: TypeOption = None,
     reason: ReasonOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
@@ -99,7 +104,8 @@ def requeue(
 
     Example: dovecote push dead requeue slack --reason 503
     """
-    chosen = _chosen(ids, key=key, reason=reason, since=since, until=until, everything=everything)
+    named = {"topic": topic, "key": key, "type": type_, "reason": reason}
+    chosen = _chosen(ids, named, since=since, until=until, everything=everything)
     done = Api.of(api, token_file)("POST", f"{_path(subscription)}/requeue", chosen)
     _report(done, chosen, "requeued", as_json=as_json)
 
@@ -109,7 +115,9 @@ def drop(
     subscription: SubscriptionArgument,
     ids: EventIdsArgument = None,
     *,
+    topic: OfTopicOption = None,
     key: KeyOption = None,
+    type_: TypeOption = None,
     reason: ReasonOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
@@ -125,7 +133,8 @@ def drop(
 
     Example: dovecote push dead drop slack 0190b3f2-6c1e-7a55-8d0e-2f6f3a1c9b10
     """
-    chosen = _chosen(ids, key=key, reason=reason, since=since, until=until, everything=everything)
+    named = {"topic": topic, "key": key, "type": type_, "reason": reason}
+    chosen = _chosen(ids, named, since=since, until=until, everything=everything)
     done = Api.of(api, token_file)("POST", f"{_path(subscription)}/drop", chosen)
     _report(done, chosen, "dropped", as_json=as_json)
 
@@ -136,20 +145,22 @@ def _path(subscription: str) -> str:
 
 def _chosen(
     ids: list[str] | None,
+    named: Mapping[str, str | None],
     *,
-    key: str | None,
-    reason: str | None,
     since: datetime | None,
     until: datetime | None,
     everything: bool,
 ) -> dict[str, Any]:
     """Return the letters that are meant, as the API takes it."""
     times = {"since": since, "until": until}
-    chosen: dict[str, Any] = {"ids": ids, "key": key, "reason": reason}
+    chosen: dict[str, Any] = {"ids": ids, **named}
     chosen |= {name: None if time is None else time.isoformat() for name, time in times.items()}
     chosen = {name: value for name, value in chosen.items() if value is not None}
     if everything == bool(chosen):
-        msg = "say which ones: ids, --key, --reason, --since, --until, or --all alone"
+        msg = (
+            "say which ones: ids, --topic, --key, --type, --reason, --since, --until, or --all "
+            "alone"
+        )
         raise BadSettings(msg)
     return chosen or {"all": True}
 

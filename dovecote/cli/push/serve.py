@@ -37,6 +37,7 @@ def serve(
     require_push()
     # The web server and the HTTP client are not loaded for other commands.
     from dovecote.process.memory import relax, take_turns
+    from dovecote.process.telemetry import set_up_spans
     from dovecote.process.tokens import asked
     from dovecote.push.process import engine, running
     from dovecote.push.settings import PREFIX, PushSettings
@@ -49,6 +50,7 @@ def serve(
         typer.echo(f"settings are valid: brokers {', '.join(sorted(settings.brokers))}{said}")
         return
     log = configure(log_format, log_level)
+    set_up_spans("dovecote-push")
     ending = threading.Event()
 
     def end(*_: object) -> None:

@@ -256,4 +256,7 @@ def _line(each: dict[str, Any]) -> str:
 
 
 def _say(told: dict[str, Any]) -> None:
-    typer.echo(f"{told['id']}  {told['status']['state']}")
+    stored = told["status"]["state"]
+    # An active one has not delivered anything since this command.
+    state = State.STARTING if stored == "active" else stored
+    typer.echo(f"{told['id']}  {state}")

@@ -4,8 +4,9 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 import typer
@@ -20,10 +21,16 @@ from dovecote.cli.options import (
     JsonOption,
     KeyOption,
     LimitOption,
+    OfTopicOption,
+    ReasonOption,
+    SinceOption,
+    TypeOption,
+    UntilOption,
 )
 from dovecote.process.settings import load
 from outbox.errors import BadSettings, DovecoteError
 from relay.postgres.desk import (
+    EVERYTHING,
     Action,
     Asked,
     Content,
@@ -42,9 +49,6 @@ _LONGEST_WAIT = 60.0
 
 parked = App("parked", "See, requeue or drop events that cannot be published.")
 
-TopicOption = Annotated[
-    str | None, typer.Option("--topic", metavar="TOPIC", help="Only events for this topic.")
-]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the relay has done it.")]
 
 
@@ -52,8 +56,12 @@ WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the relay h
 def list_(
     *,
     config: ConfigOption = None,
-    topic: TopicOption = None,
+    topic: OfTopicOption = None,
     key: KeyOption = None,
+    type_: TypeOption = None,
+    reason: ReasonOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     limit: LimitOption = 50,
     as_json: JsonOption = False,
 ) -> None:
@@ -62,8 +70,9 @@ def list_(
 
     Example: dovecote relay parked list --config relay.toml --topic orders
     """
+    which = _which([], topic, key, type_, reason, since, until)
     with desk(_settings(config)) as opened:
-        found = opened.events(_which([], topic, key), limit)
+        found = opened.events(which, limit)
         counted = opened.counted()
         elsewhere = opened.elsewhere()
     for event in found:
@@ -91,7 +100,7 @@ def show(
 
     Example: dovecote relay parked show 0190b3f2-6c1e-7a55-8d0e-2f6f3a1c9b10 --config relay.toml
     """
-    which = _which([id_], None, None)
+    which = _which([id_])
     with desk(_settings(config)) as opened:
         found = opened.events(which, 10)
         require_known(which, found)
@@ -107,8 +116,12 @@ def requeue(
     ids: EventIdsArgument = None,
     *,
     config: ConfigOption = None,
-    topic: TopicOption = None,
+    topic: OfTopicOption = None,
     key: KeyOption = None,
+    type_: TypeOption = None,
+    reason: ReasonOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     everything: AllOption = False,
     wait: WaitOption = False,
     as_json: JsonOption = False,
@@ -121,7 +134,8 @@ def requeue(
 
     Example: dovecote relay parked requeue --topic orders --key order-42 --wait --config relay.toml
     """
-    which = _meant(ids, topic, key, everything=everything)
+    which = _which(ids or [], topic, key, type_, reason, since, until)
+    _require_meant(which, everything=everything)
     _ask("requeue", _settings(config), which, wait=wait, as_json=as_json)
 
 
@@ -130,8 +144,12 @@ def drop(
     ids: EventIdsArgument = None,
     *,
     config: ConfigOption = None,
-    topic: TopicOption = None,
+    topic: OfTopicOption = None,
     key: KeyOption = None,
+    type_: TypeOption = None,
+    reason: ReasonOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     everything: AllOption = False,
     wait: WaitOption = False,
     as_json: JsonOption = False,
@@ -143,7 +161,8 @@ def drop(
 
     Example: dovecote relay parked drop 0190b3f2-6c1e-7a55-8d0e-2f6f3a1c9b10 --config relay.toml
     """
-    which = _meant(ids, topic, key, everything=everything)
+    which = _which(ids or [], topic, key, type_, reason, since, until)
+    _require_meant(which, everything=everything)
     _ask("drop", _settings(config), which, wait=wait, as_json=as_json)
 
 
@@ -160,23 +179,28 @@ def _settings(config: Path | None) -> RelaySettings:
     return settings
 
 
-def _which(ids: Sequence[str], topic: str | None, key: str | None) -> Which:
+def _which(
+    ids: Sequence[str],
+    topic: str | None = None,
+    key: str | None = None,
+    *more: Any,  # noqa: ANN401  # as `Which` has them: type, reason, since, until
+) -> Which:
     try:
         known_by = [str(UUID(each)) for each in ids]
     except ValueError:
         msg = f"an event's id is a UUID, and one of these is not: {', '.join(ids)}"
         raise BadSettings(msg) from None
-    return Which(known_by, topic, None if key is None else key.encode())
+    return Which(known_by, topic, None if key is None else key.encode(), *more)
 
 
-def _meant(
-    ids: list[str] | None, topic: str | None, key: str | None, *, everything: bool
-) -> Which:
-    narrowed = bool(ids) or topic is not None or key is not None
+def _require_meant(which: Which, *, everything: bool) -> None:
+    narrowed = bool(which.ids) or replace(which, ids=()) != EVERYTHING
     if everything == narrowed:
-        msg = "say which events: their ids, --topic, --key, or --all alone"
+        msg = (
+            "say which events: their ids, --topic, --key, --type, --reason, --since, --until, or "
+            "--all alone"
+        )
         raise BadSettings(msg)
-    return _which(ids or [], topic, key)
 
 
 def _ask(

@@ -14,6 +14,7 @@ from dovecote.process.logs import LogFormat, LogLevel, configure
 from dovecote.process.memory import relax
 from dovecote.process.settings import load
 from dovecote.process.signals import on_end
+from dovecote.process.telemetry import set_up_spans
 from dovecote.process.tokens import asked
 from outbox.postgres.session import without_secrets
 from relay.health import Health
@@ -50,6 +51,7 @@ def run(
         typer.echo(f"settings are valid: outbox {settings.name!r}, {settings.mode}{said}")
         return
     log = configure(log_format, log_level)
+    set_up_spans("dovecote-relay")
     stop = threading.Event()
     health = Health(
         stall_after=settings.stall_after.total_seconds(),

@@ -9,6 +9,7 @@ import typer
 from dovecote.cli.options import ConfigOption, JsonOption
 from dovecote.process.logs import one_line
 from dovecote.process.settings import load
+from dovecote.process.states import exit_status
 from relay.operating.status import Status
 from relay.operating.status import status as look
 from relay.settings import PREFIX, RelaySettings
@@ -21,7 +22,8 @@ def status(
     """
     Show which relay is active, and how far it lags.
 
-    The exit status is 1 if no relay is active, or none for one of the shards.
+    The exit status is 1 if no relay is active, or none for one of the shards, or if it does not
+    work.
 
     Example: dovecote relay status --config relay.toml --json
     """
@@ -36,11 +38,12 @@ def status(
     else:
         divided = {"name": settings.name, "shards": [asdict(each) for each in found]}
         typer.echo(json.dumps(divided))
-    raise typer.Exit(0 if all(each.active for each in found) else 1)
+    raise typer.Exit(exit_status(each.state for each in found))
 
 
 def _show(found: Status) -> None:
     typer.echo(f"outbox   {found.name}")
+    typer.echo(f"state    {_how(found)}")
     typer.echo(f"active   {one_line(found.active or 'no relay')}")
     if found.lag_bytes is not None:
         typer.echo(f"lag      {found.lag_bytes:,} bytes of the write-ahead log")
@@ -49,6 +52,11 @@ def _show(found: Status) -> None:
     if found.parked:
         typer.echo(f"parked   {_events(found.parked)}; see `dovecote relay parked list`")
     typer.echo(f"progress {one_line(str(found.since))}")
+
+
+def _how(found: Status) -> str:
+    """Return the state in words."""
+    return f"{found.state}: {one_line(found.reason)}"
 
 
 def _events(count: int) -> str:

@@ -1,4 +1,4 @@
-"""What each kind of part does for its letters."""
+"""The duties that each kind of part has for its letters."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias

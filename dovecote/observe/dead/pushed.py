@@ -30,7 +30,7 @@ class _Counts(BaseModel):
 
 
 class _Subscription(BaseModel):
-    """What is needed of a subscription."""
+    """The fields of a subscription that are needed."""
 
     id: str
     counts: _Counts
@@ -163,10 +163,9 @@ class PushPart:
                 asked["before"] = (at + timedelta(microseconds=1)).isoformat()
         asked = {name: value for name, value in asked.items() if value not in (None, [])}
         path = f"{_path(id_)}-newest"
-        if selection.where is None:
-            answer = self._ask("GET", f"{path}?{urlencode(asked, doseq=True)}")
-        else:
-            answer = self._ask("POST", path, {**asked, "where": selection.where})
+        if selection.where is not None:
+            path, asked["where"] = f"{_path(id_)}-search", selection.where
+        answer = self._ask("GET", f"{path}?{urlencode(asked, doseq=True)}")
         return _read(answers.Sought, answer, self.source.url)
 
     def _letter(self, part: str, found: answers.DeadLetter) -> Letter:

@@ -1,4 +1,4 @@
-"""What a list of dead letters consists of, and what became of each letter."""
+"""The shapes of a list of dead letters, and of what became of each letter."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ class Letter:
 
     @property
     def ref(self) -> Ref:
-        """What names it."""
+        """Its name among all letters."""
         return Ref(self.part, self.place)
 
     def told(self) -> dict[str, object]:
@@ -103,7 +103,7 @@ class Failure(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What of a part was looked at."""
+    """A part, and how much of it was looked at."""
 
     part: str
     records: int
@@ -126,7 +126,7 @@ class Page(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """What became of one letter."""
+    """One letter, and what became of it."""
 
     part: str
     place: str

@@ -22,7 +22,7 @@ Question: TypeAlias = tuple[str, str]
 
 
 class Answers(NamedTuple, Generic[T]):
-    """What was answered, and what was not."""
+    """The answers, and the failures of those that did not answer."""
 
     found: dict[Question, T]
     failures: list[Failure]

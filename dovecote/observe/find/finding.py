@@ -98,8 +98,6 @@ class _Finding:
             self._left_out + max(0, len(told) - most),
         )
 
-    # What there is
-
     def _know(self) -> None:
         """Take the parts that the file names, and their clusters."""
         found = self._watch.sources
@@ -172,8 +170,6 @@ class _Finding:
 
     def _of(self, source: str, id_: str) -> Facts:
         return self._facts.setdefault((source, id_), Facts(id_, source))
-
-    # What topics have
 
     def _search(self) -> None:
         named = place(self._query)
@@ -282,8 +278,6 @@ class _Finding:
         if (found.source, found.id) in self._facts:
             return True
         return is_of(self._query, found.id, found.source, found.name)
-
-    # What readers have done
 
     def _ask_readers(self) -> None:
         if not self._facts:

@@ -20,7 +20,7 @@ _SECONDS = 5.0
 
 
 class Answer(NamedTuple):
-    """What a group says of records."""
+    """The state of records for a group."""
 
     reaches: dict[Place, Reach]
     skips: dict[Place, str]

@@ -15,7 +15,7 @@ _OURS = {"connect_timeout": 5, "tcp_user_timeout": 10_000}
 
 
 class Answer(NamedTuple):
-    """What an inbox or a store of held records says, by the names of events."""
+    """The lines of an inbox, by event, and the records that its consumer holds."""
 
     handled: dict[Identity, list[Handled]]
     held: dict[Place, Held]

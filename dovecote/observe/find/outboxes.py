@@ -47,7 +47,7 @@ _PARKED = sql.SQL(
 
 
 class Answer(NamedTuple):
-    """What an outbox says."""
+    """The events that an outbox has."""
 
     rows: list[Row]
     parked: list[Parked]

@@ -40,7 +40,7 @@ Matches: TypeAlias = Callable[[Role, Any], bool]
 
 @dataclass(slots=True)
 class Searched:
-    """What was found, and what was read for it."""
+    """The records that were found, and the stretches that were read for them."""
 
     records: list[Record] = field(default_factory=list)
     """Without their values."""
@@ -56,8 +56,8 @@ class _Stretch:
 
     target: Target
     until: int | None
-    at: int | None = None
-    """The time of the last record that was read."""
+    at: int
+    """The time up to which it was read."""
 
 
 class Search:
@@ -143,7 +143,7 @@ class Search:
                 every = [partition_of(target.key, len(every))]
             self._look(target.topic, span.first, until)
             for number in every:
-                wanted[target.topic, number] = _Stretch(target, until)
+                wanted[target.topic, number] = _Stretch(target, until, span.first)
                 asked.append(TopicPartition(target.topic, number, span.first))
         if not asked:
             return {}
@@ -199,7 +199,8 @@ class Search:
 
     def _take(self, stretch: _Stretch, message: Any) -> bool:  # noqa: ANN401  # confluent-kafka has no types of its own
         """Take a record; return whether the stretch ends with it."""
-        stretch.at = at = message.timestamp()[1]
+        at = message.timestamp()[1]
+        stretch.at = max(stretch.at, at)
         if stretch.until is not None and at > stretch.until:
             return True
         if self._matches(stretch.target.role, message):
@@ -241,21 +242,17 @@ class Search:
         self, open_: Mapping[tuple[str, int], _Stretch], gone: Collection[tuple[str, int]]
     ) -> None:
         """Say which topics were not read to their ends."""
-        left: dict[str, int | None] = {}
+        left: dict[str, int] = {}
         for each, stretch in open_.items():
             if each not in gone:
-                before = left.get(each[0], stretch.at)
-                left[each[0]] = None if None in {before, stretch.at} else min(before, stretch.at)  # type: ignore[type-var]  # neither is None
+                left[each[0]] = min(left.get(each[0], stretch.at), stretch.at)
         for topic, at in left.items():
-            reached = "nothing of it came" if at is None else f"it was read up to {_time(at)}"
             self._fail(
                 topic,
-                f"{reached}, and {self._seconds:g} s were over: narrow the search by --topic, "
-                "--since or --until",
+                f"it was read up to {_time(at)}, and {self._seconds:g} s were over: narrow the "
+                "search by --topic, --since or --until",
             )
-            known = self._found.looked[topic]
-            if at is not None:
-                self._found.looked[topic] = known._replace(until=_time(at))
+            self._found.looked[topic] = self._found.looked[topic]._replace(until=_time(at))
 
     def _fail(self, topic: str, error: str) -> None:
         failure = Failure(f"topic/{topic}", error)

@@ -80,6 +80,8 @@ class Details(Summary):
 
     created_at: AwareDatetime
     health: Health
+    version: int
+    """Rises with every change of a field."""
     counts: Counts
     delivery: Delivery
 
@@ -99,6 +101,15 @@ class Attempt(BaseModel):
     status: int | None
     outcome: Outcome
     detail: str
+
+
+class Changes(Model):
+    """Fields of a subscription that are to be set."""
+
+    set: Annotated[dict[str, Any], Field(min_length=1, max_length=100)]
+    """Values by the paths of fields, such as `limits.rate`; null: back to the default."""
+    version: int | None = None
+    """The version that is meant: if the subscription has another one, nothing is changed."""
 
 
 class Skipped(Model):

@@ -115,6 +115,13 @@ def _subscriptions(control: Control) -> APIRouter:
             raise RequestRefused(msg)
         return JSONResponse(control.replace(caller, body))
 
+    @routes.patch(
+        "/subscriptions/{id}", response_model=answers.Details, responses=errors(404, 409)
+    )
+    def change_subscription(caller: Called, id: Id, body: answers.Changes) -> JSONResponse:  # noqa: A002
+        """Set single fields of a subscription; secrets that are not given stay as they are."""
+        return JSONResponse(control.change(caller, id, body))
+
     @routes.delete("/subscriptions/{id}", response_model=answers.Summary, responses=errors(404))
     def unsubscribe(caller: Called, id: Id) -> JSONResponse:  # noqa: A002
         """Delete a subscription; requests in flight are finished."""
@@ -185,12 +192,16 @@ def _dead_letters(control: Control) -> APIRouter:
         """Return the newest dead letters that are meant, and how much was looked at."""
         return JSONResponse(control.newest_dead(caller, id, wanted))
 
-    @routes.post(
-        "/subscriptions/{id}/dead-newest", response_model=answers.Sought, responses=errors(404)
+    @routes.get(
+        "/subscriptions/{id}/dead-search", response_model=answers.Sought, responses=errors(404)
     )
-    def search_letters(caller: Called, id: Id, body: Searched) -> JSONResponse:  # noqa: A002
+    def search_letters(
+        caller: Called,
+        id: Id,  # noqa: A002
+        wanted: Annotated[Searched, Query()],
+    ) -> JSONResponse:
         """Return the newest dead letters for which an expression holds; this is audited."""
-        return JSONResponse(control.newest_dead(caller, id, body))
+        return JSONResponse(control.newest_dead(caller, id, wanted))
 
     @routes.get(
         "/subscriptions/{id}/dead/{event:path}",

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from dedup.kafka.dead_topic import GROUP as DEAD
 from dedup.rules.unread import Place
 from dedup.unread.probing import Readable, skip
-from dovecote.push.api.answers import Skipped
+from dovecote.push.api.answers import Changes, Skipped
 from dovecote.push.api.caller import Caller, Owners
 from dovecote.push.api.dead import Chosen, DeadLetters, Wanted
 from dovecote.push.api.positions import Positions
@@ -28,12 +28,14 @@ from dovecote.push.rules.access.scope import covers
 from dovecote.push.rules.condition import SubscriptionSeen, subscription
 from dovecote.push.rules.sending.original import OriginalSubscription, written
 from dovecote.push.rules.sending.ports import DeliveryReport
+from dovecote.push.rules.subscription.changing import NotChangeable
 from dovecote.push.rules.subscription.sections import At, Offsets, Position
 from dovecote.push.rules.subscription.subscription import Subscription
 from dovecote.push.store.audit import Audit
 from dovecote.push.store.notes import AttemptCounts, Notes
 from dovecote.push.store.store import Store, Stored, no_such
 
+_MOST_DETAIL = 1_000
 _EMPTY_SECONDS = 30.0
 _REPLAY = "set to another position"
 
@@ -67,9 +69,7 @@ class Control:
         ]
 
     def get(self, caller: Caller, id_: str) -> dict[str, Any]:
-        found = self._seen(caller, id_)
-        counts, reports = self._notes.counts(), self._notes.reports()
-        return self._whole(found, counts.get(id_), reports.get(id_, []))
+        return self._told(self._seen(caller, id_))
 
     def create(self, caller: Caller, wanted: Subscription) -> tuple[dict[str, Any], bool]:
         """Store a subscription; return it, and whether it is new."""
@@ -93,7 +93,7 @@ class Control:
             self._nameable(caller, self._store.get(wanted.id))
             raise
         self._nameable(caller, found)
-        return self._whole(found, None, []), is_new
+        return self._told(found), is_new
 
     def replace(self, caller: Caller, wanted: Subscription) -> dict[str, Any]:
         """Replace a subscription; its group stays where it is."""
@@ -101,7 +101,20 @@ class Control:
         self._seen(caller, wanted.id)
         self._permit(caller, wanted)
         self._kafka(caller, wanted)
-        return self._whole(self._store.replace(wanted), None, [])
+        return self._told(self._store.replace(wanted))
+
+    def change(self, caller: Caller, id_: str, wanted: Changes) -> dict[str, Any]:
+        """Set single fields of a subscription; its group and its secrets stay where they are."""
+        caller.detail = f"set {', '.join(sorted(wanted.set))}"[:_MOST_DETAIL]
+        found = self._seen(caller, id_)
+        try:
+            after = self._store.after(found, wanted.set)
+        except NotChangeable as error:
+            raise RequestRefused(str(error)) from error
+        self._permit(caller, after)
+        self._kafka(caller, after)
+        version = found.version if wanted.version is None else wanted.version
+        return self._whole(self._store.replace(after, version), None, [])
 
     def delete(self, caller: Caller, id_: str) -> dict[str, Any]:
         self._seen(caller, id_)
@@ -266,6 +279,10 @@ class Control:
     def _report(self, found: Stored) -> dict[str, Any]:
         return {**found.report(), "owner": self._owners.of(found)}
 
+    def _told(self, found: Stored) -> dict[str, Any]:
+        counts, reports = self._notes.counts(), self._notes.reports()
+        return self._whole(found, counts.get(found.id), reports.get(found.id, []))
+
     def _whole(
         self, found: Stored, counts: AttemptCounts | None, reports: list[DeliveryReport]
     ) -> dict[str, Any]:
@@ -273,6 +290,7 @@ class Control:
             **self._report(found),
             "created_at": found.created_at.isoformat(),
             "health": health(found, reports),
+            "version": found.version,
             "counts": asdict(counts or AttemptCounts()),
             "delivery": together(reports),
         }

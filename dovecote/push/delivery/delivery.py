@@ -14,13 +14,14 @@ from dedup.rules.record import Record
 from dovecote.process.states import State
 from dovecote.push.delivery import shape
 from dovecote.push.delivery.gate import Gate, Passed
+from dovecote.push.delivery.traced import RequestSpan, request_spans
 from dovecote.push.delivery.windows import Windows
 from dovecote.push.http.client import Client
 from dovecote.push.http.connection import Forbidden, SendFailed
 from dovecote.push.metrics import SubscriptionMetrics
 from dovecote.push.rules.condition import DeliverySeen
+from dovecote.push.rules.outcomes import Outcomes
 from dovecote.push.rules.pacing.minute import LastMinute, listed
-from dovecote.push.rules.pacing.outcomes import Outcomes
 from dovecote.push.rules.pacing.pace import Pace
 from dovecote.push.rules.sending import handshake
 from dovecote.push.rules.sending.answer import KEPT_BYTES, Answer
@@ -84,7 +85,8 @@ class DeliveryHandler:
         self._subscription, self._client = subscription, client
         self._numbers, self._book, self._windows = numbers, book, windows
         self._origin, self._clock = origin, clock
-        self._composer = Composer(shape.form(subscription))
+        self._spans = request_spans(subscription)
+        self._composer = Composer(shape.form(subscription), traced=self._spans.are_made)
         self._signer, self._rules = shape.signer(subscription), shape.rules(subscription)
         self._hide = hiding(shape.secrets(subscription))
         breaker = shape.breaker(subscription)
@@ -202,7 +204,8 @@ class DeliveryHandler:
             at, began = time.time(), self._clock()
             if number == 1:
                 self._numbers.added.observe(max(0.0, at - record.timestamp / 1000))
-            outcome, detail, limits = await self._sent(request, int(at))
+            span = self._spans.begin(record, number)
+            outcome, detail, limits = await self._sent(request, int(at), span)
             shown = shows(outcome, self._rules)
             if shown == "limited" and (asked := asked_wait(outcome, self._rules, now=_now())):
                 wait = asked.total_seconds()
@@ -225,6 +228,7 @@ class DeliveryHandler:
         told = self._became(verdict, record, number, seconds)
         if shown == "limited" and told == "retry":
             told = "limited"
+        span.ended(outcome, told, detail)
         self._count(told, seconds)
         self._minute.add(now, _named(outcome), dead=told == "dead")
         self._note(now, told, outcome)
@@ -249,7 +253,9 @@ class DeliveryHandler:
             return Early(verdict.reason, _REST)
         return verdict
 
-    async def _sent(self, request: Request, now: int) -> tuple[Answering, str, Quota]:
+    async def _sent(
+        self, request: Request, now: int, span: RequestSpan
+    ) -> tuple[Answering, str, Quota]:
         """
         Send a request; return the outcome, words for it, and the endpoint's own numbers.
 
@@ -257,11 +263,16 @@ class DeliveryHandler:
         """
         signed = self._signer.headers(request.id, now, request.body)
         try:
-            answer = await self._client.send(request, signed)
+            answer = await self._client.send(
+                request, [*signed, *self._composer.allowed(span.headers)]
+            )
         except SendFailed as error:
             said = plain(self._hide(str(error)))
             self._forbidden = said if isinstance(error, Forbidden) else ""
             return NotAnswered(said), said, Quota()
+        except BaseException as error:
+            span.failed(error)
+            raise
         self._forbidden = ""
         limits = quota(answer.headers)
         told = _answered(answer, limits)

@@ -21,6 +21,7 @@ from dedup.rules.record import Record
 from dedup.serving.retries import Retries
 from dedup.serving.tasks import Loop
 from dedup.settings.consumer import ConsumerSettings
+from dedup.tracing.gate import consumer_spans
 from dovecote.process.states import State
 from dovecote.push.delivery import shape
 from dovecote.push.delivery.delivery import DeliveryHandler
@@ -116,13 +117,20 @@ class Reading:
         plan = shape.plan(self._subscription)
         self._make_topics()
         with self._states as states, Letters(self._kafka) as letters:
-            aside = _Retries(plan, letters, states=_KeptStates(states), group=self._settings.group)
+            aside = _Retries(
+                plan,
+                letters,
+                states=_KeptStates(states),
+                group=self._settings.group,
+                spans=consumer_spans(self._settings.group, "push"),
+            )
             aside.reading = self
             self._consumer = consumer = Consumer(
                 self._settings,
                 aside.handling(self._delivery.deliver),
                 aside=aside,
                 takes_records=True,
+                traced=False,  # its requests have spans
                 loop=Loop(make=self._make_loop, end=self._client.close),
                 committed=None if self._windows is None else self._committed,
                 # There may be thousands of them, and other questions are of no use to them.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dovecote.process.states import MINUTE, State, severity
-from dovecote.push.rules.pacing.outcomes import Recently
+from dovecote.push.rules.outcomes import Recently
 
 _ROW = 2
 """Failures in a row that are a state; one alone may be an accident."""

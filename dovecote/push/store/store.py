@@ -1,7 +1,7 @@
 """Store subscriptions in Postgres, with sealed secrets."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +11,7 @@ from psycopg import Connection
 from psycopg.types.json import Jsonb
 
 from dovecote.push.errors import Conflict, NoSuchSubscription, TooMany
+from dovecote.push.rules.subscription.changing import changed
 from dovecote.push.rules.subscription.fields import MASK, SEALED
 from dovecote.push.rules.subscription.subscription import (
     StoredStatus,
@@ -147,16 +148,33 @@ class Store:
             raise Conflict(msg)
         return found, new is not None
 
-    def replace(self, wanted: Subscription) -> Stored:
+    def after(self, found: Stored, given: Mapping[str, Any]) -> Subscription:
+        """
+        Return a subscription as it is after fields of it are set.
+
+        Raises:
+            NotChangeable: a field cannot be set like this.
+            ValidationError: it would not be valid.
+        """
+        return subscription(changed(found.spec, given), unseal=self._keys.unseal)
+
+    def replace(self, wanted: Subscription, version: int | None = None) -> Stored:
         """
         Replace a subscription, and return it; its state stays.
 
         Raises:
+            Conflict: `version` is given, and it has another one by now.
             NoSuchSubscription: there is none with that name.
             Refused: it has secrets, and there is no key to seal them with.
         """
         with self._tables.begin() as conn:
             known = _one(self._read(conn, "WHERE id = %s FOR UPDATE", wanted.id), wanted.id)
+            if version is not None and known.version != version:
+                msg = (
+                    f"subscription {wanted.id!r} was changed meanwhile: it has version "
+                    f"{known.version} and not {version}; look at it, and try again"
+                )
+                raise Conflict(msg)
             if self._is(known, wanted):
                 return known
             self._tables.execute(

@@ -51,6 +51,8 @@ class Slot:
     invalidation: str | None
     failover: bool | None
     active_pid: int | None
+    safe: int | None = None
+    """Bytes that may still be written before the server drops the log that the slot needs."""
 
     @classmethod
     def from_catalog(cls, row: Mapping[str, Any]) -> Self:
@@ -67,6 +69,7 @@ class Slot:
             invalidation=row.get("invalidation_reason"),
             failover=row.get("failover"),
             active_pid=row.get("active_pid"),
+            safe=row.get("safe_wal_size"),
             **lsns,
         )
 
@@ -255,6 +258,15 @@ class Budget:
                 f"log, more than wal.warn_bytes ({self.warn:,})"
             )
         return None
+
+    def limit(self, slot: Slot, retained: int) -> int | None:
+        """
+        Return with how many bytes held back the slot is lost, or None: nobody sets a limit.
+
+        The server has one with `max_slot_wal_keep_size`, and the relay with `wal.stop_bytes`.
+        """
+        server = None if slot.safe is None else retained + slot.safe
+        return min((each for each in (self.stop, server) if each is not None), default=None)
 
     def is_spent(self, retained: int) -> bool:
         return self.stop is not None and retained > self.stop

@@ -109,12 +109,27 @@ def test_a_slot_that_still_holds_back_too_much_is_dropped_and_named(
     assert "`dovecote init outbox --schema shop_outbox --capture wal --accept-gap`" in str(refused)
 
 
+def test_the_limit_of_a_slot_is_shown_while_there_is_one(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = SimpleNamespace(slot=SLOT, beginning=100, retained=1, end=101)
+    monkeypatch.setattr("relay.guardian.look", lambda *_: found)
+    progress = cast("Progress", SimpleNamespace(cursor=LogPosition(100)))
+    guardian = watching(server)
+    guardian.beat(Mock(), progress)
+    assert server.metrics.slot_limit_bytes._value.get() == 2
+    found.slot = None
+    guardian.beat(Mock(), progress)
+    assert math.isnan(server.metrics.slot_limit_bytes._value.get())
+
+
 def test_what_only_the_active_relay_measures_is_unknown_elsewhere() -> None:
     metrics = Metrics("shop")
     measured = (metrics.lag_rows, metrics.lag_seconds, metrics.lag_bytes, metrics.parked)
-    for gauge in (*measured, metrics.slot_retained_bytes):
+    measured = (*measured, metrics.slot_retained_bytes, metrics.slot_limit_bytes)
+    for gauge in measured:
         assert math.isnan(gauge._value.get())
         gauge.set(7)
     metrics.unknown()
-    for gauge in (*measured, metrics.slot_retained_bytes):
+    for gauge in measured:
         assert math.isnan(gauge._value.get())

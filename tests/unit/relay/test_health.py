@@ -1,5 +1,6 @@
 """Ready means progressing or nothing to do; otherwise the reason is named."""
 
+from dovecote.process.states import State
 from relay.health import Health
 
 
@@ -40,3 +41,13 @@ def test_a_stopped_relay_is_not_ready() -> None:
     health = Health()
     health.progressed("stopped")
     assert not health.ready().ok
+
+
+def test_what_was_published_before_all_was_well_counts() -> None:
+    health = Health()
+    health.published()  # the first batch, just before it is known that all is well
+    health.progressed("active")
+    assert health.ready().state is State.WORKING
+    health.progressed("standby")
+    health.progressed("active")
+    assert health.ready().state is State.IDLE

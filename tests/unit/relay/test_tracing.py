@@ -40,10 +40,16 @@ def test_a_span_says_what_was_published_and_links_to_where_it_came_from(
     with publishing("shop", rows):
         assert spans.get_finished_spans() == ()
     (span,) = spans.get_finished_spans()
-    assert (span.name, span.kind) == ("publish shop", SpanKind.PRODUCER)
+    assert (span.name, span.kind) == ("send orders", SpanKind.CLIENT)
     assert span.attributes is not None
-    assert span.attributes["messaging.batch.message_count"] == 4
-    assert span.attributes["dovecote.outbox"] == "shop"
+    assert span.attributes == {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "orders",
+        "messaging.batch.message_count": 4,
+        "dovecote.outbox": "shop",
+    }
     assert [link.context.trace_id for link in span.links] == [7, 8]
 
 
@@ -52,6 +58,18 @@ def test_a_span_fails_with_its_batch(spans: InMemorySpanExporter) -> None:
         raise OSError("no broker")  # noqa: EM101, TRY003  # a test's own
     (span,) = spans.get_finished_spans()
     assert span.status.status_code is StatusCode.ERROR
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == "OSError"
+
+
+def test_a_span_of_several_topics_names_none(spans: InMemorySpanExporter) -> None:
+    rows = [row(), row()]
+    rows[1] = (*rows[1][:3], "payments", *rows[1][4:])
+    with publishing("shop", rows):
+        pass
+    with publishing("shop", joined := [row()]):
+        joined += rows
+    assert [span.name for span in spans.get_finished_spans()] == ["send", "send"]
 
 
 def test_links_are_no_more_than_an_sdk_keeps(spans: InMemorySpanExporter) -> None:

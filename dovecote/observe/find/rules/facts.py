@@ -1,4 +1,4 @@
-"""What the parts say of one event, as values."""
+"""The facts about one event, as its parts say them."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

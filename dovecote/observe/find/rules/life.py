@@ -27,7 +27,7 @@ class Standing(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What was looked at; None: from its beginning."""
+    """A part or topic that was looked at; None: from its beginning."""
 
     part: str
     since: datetime | None

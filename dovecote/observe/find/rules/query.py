@@ -1,4 +1,4 @@
-"""What is looked for, and from when to when."""
+"""A query for events, and the times that it bounds."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ _VERSION = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What is looked for: the event of an `id`, or all events of a `key`."""
+    """A search for the event of an `id`, or for all events of a `key`."""
 
     id: str | None = None
     """The id of an event, or its name: `id@source`."""

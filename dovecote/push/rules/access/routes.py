@@ -24,11 +24,12 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     ("GET", "/subscriptions/{id}/attempts"): "read",
     ("GET", "/subscriptions/{id}/dead"): "read",
     ("GET", "/subscriptions/{id}/dead-newest"): "read",
-    ("POST", "/subscriptions/{id}/dead-newest"): "read",
+    ("GET", "/subscriptions/{id}/dead-search"): "read",
     ("GET", "/subscriptions/{id}/dead/{event:path}"): "read",
     ("GET", "/broker/subscription"): "read",
     ("POST", "/subscriptions"): "write",
     ("PUT", "/subscriptions/{id}"): "write",
+    ("PATCH", "/subscriptions/{id}"): "write",
     ("DELETE", "/subscriptions/{id}"): "write",
     ("POST", "/broker/subscription"): "write",
     ("POST", "/broker/unsubscribe"): "write",
@@ -56,7 +57,13 @@ def lacking(scope: Scope, need: Need) -> str:
             return scope.lacks(need)
 
 
-_OF_CONTENTS = frozenset({("GET", "/subscriptions/{id}/dead/{event:path}")})
+_OF_CONTENTS = frozenset(
+    {
+        ("GET", "/subscriptions/{id}/dead/{event:path}"),
+        # Its filter decides by what a record contains, and so tells of it.
+        ("GET", "/subscriptions/{id}/dead-search"),
+    }
+)
 _REFUSED = frozenset({401, 403, 404})
 
 

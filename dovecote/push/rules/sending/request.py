@@ -12,6 +12,7 @@ from dedup.rules.identity import Identity, identity
 from dedup.rules.policies.results import NonRetriable
 from outbox import envelope
 from outbox.envelope import Record
+from outbox.tracing.headers import TRACESTATE, parent
 
 Format: TypeAlias = Literal["plain", "cloudevents_binary", "cloudevents_structured"]
 
@@ -28,11 +29,9 @@ _LONGEST_NAME = len(_PREFIX) + 40
 _PLAINLY = re.compile(r"[!#$&-~]*")  # allowed in a header as it is: no blank, no quote, no %
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 _JSON = re.compile(r"[^;]*[/+]json\s*(;.*)?", re.IGNORECASE)
-_TRACESTATE = "tracestate"
 _REMEMBERED = 200
 _UTF8 = frozenset({"utf-8", "utf8"})
 _OURS = frozenset({"id", "specversion", "data"})
-_TRACE = frozenset({envelope.TRACEPARENT, _TRACESTATE})
 _STANDING = ("host", "user-agent", "content-type")
 
 
@@ -126,14 +125,21 @@ class Form:
 class Composer:
     """Makes requests of one form."""
 
-    def __init__(self, form: Form) -> None:
-        self._form = form
+    def __init__(self, form: Form, *, traced: bool = False) -> None:
+        """
+        Make requests of `form`; `traced`: each attempt brings its own trace context.
+
+        Then the record's context is an attribute of CloudEvents, as their extension for tracing
+        says. Otherwise it is in the headers.
+        """
+        self._form, self._traced = form, traced
+        self._given = {name.lower() for name in form.headers}
         parts = urlsplit(form.url)
         self._path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
         self._query = parts.query
         self.target = f"{self._path}?{self._query}" if self._query else self._path
         self._has_body = form.method not in WITHOUT_BODY
-        self._typed = "content-type" in {name.lower() for name in form.headers}
+        self._typed = "content-type" in self._given
         self._transcodes = form.charset.lower() not in _UTF8
         self._detects = form.detect_json and self._has_body and not self._typed
         self._detects = self._detects and not self._transcodes
@@ -148,7 +154,7 @@ class Composer:
         """
         headers: list[tuple[str, str]] = []
         known = known or identity(record)
-        found = attributes(record, known)
+        found = self._attributes(record, known)
         content_type = found.pop("datacontenttype", None)
         body = record.value or b""
         if self._form.format == "cloudevents_structured":
@@ -164,7 +170,7 @@ class Composer:
                 body = _in_charset(body, self._form.charset)
         if self._has_body and content_type is not None and not self._typed:
             headers.append(("Content-Type", printable(content_type)))
-        headers += _trace(record)
+        headers += self._carried(record)
         if self._form.metadata is not None:
             headers += _place(record)
         id_, sent = webhook_id(known), lines(headers)
@@ -173,6 +179,22 @@ class Composer:
         if self._has_body:
             return Request(id_, self.target, sent, body)
         return Request(id_, self._with_parameter(body), sent, b"")
+
+    def allowed(self, headers: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+        """Return the headers of a trace, without those that the subscription sets itself."""
+        if not self._given:
+            return headers
+        return [pair for pair in headers if pair[0].lower() not in self._given]
+
+    def _carried(self, record: Record) -> Sequence[tuple[str, str]]:
+        return () if self._traced else self.allowed(_trace(record))
+
+    def _attributes(self, record: Record, known: Identity) -> dict[str, str]:
+        found = attributes(record, known)
+        if self._traced:
+            for name, value in _trace(record):
+                found.setdefault(name, value)
+        return found
 
     def _with_parameter(self, value: bytes) -> str:
         added = f"{quote(self._form.query_param_key, safe='')}={quote_from_bytes(value, safe='')}"
@@ -279,11 +301,15 @@ def _place(record: Record) -> Sequence[tuple[str, str]]:
 
 
 def _trace(record: Record) -> Sequence[tuple[str, str]]:
-    return [
-        (name, printable(_text(name, value)))
-        for name, value in record.headers
-        if name in _TRACE and value is not None
-    ]
+    """Return the trace context of a record, if it is one: others must not keep a record back."""
+    found = parent(record.headers)
+    if found is None:
+        return ()
+    trace = next(value for name, value in record.headers if name == envelope.TRACEPARENT and value)
+    headers = [(envelope.TRACEPARENT, printable(trace.decode("ascii", "replace")))]
+    if found.state:
+        headers.append((TRACESTATE, ",".join(f"{name}={value}" for name, value in found.state)))
+    return headers
 
 
 def _in_charset(value: bytes, charset: str) -> bytes:

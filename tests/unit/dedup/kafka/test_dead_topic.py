@@ -112,7 +112,7 @@ def test_letters_since_a_time_are_not_passed_over_where_kafka_does_not_say_which
     moving: Any = Moving()
 
     with pytest.raises(KafkaException, match="NOT_LEADER"):
-        DeadTopic({}, "dead")._starts(moving, datetime(2026, 1, 1, tzinfo=UTC))
+        DeadTopic({}, "dead").begins(moving, datetime(2026, 1, 1, tzinfo=UTC))
 
 
 def test_the_first_letters_are_found_behind_many_that_are_resolved(

@@ -13,14 +13,21 @@ from typer.testing import CliRunner
 from dovecote.cli.main import app
 
 # An option of the same name that means something else there.
-MEANINGS = {
+MEANINGS: dict[tuple[str, ...], str] = {
     ("consume", "dead", "list", "--topic"): "the dead-letter topic",
     ("consume", "dead", "show", "--topic"): "the dead-letter topic",
     ("consume", "dead", "requeue", "--topic"): "the dead-letter topic",
     ("consume", "dead", "drop", "--topic"): "the dead-letter topic",
     ("push", "subscribe", "--topic"): "a topic to read",
-    ("topic", "tail", "--id"): "the id of an event",
+    **{
+        (*words, "--id"): "the id of an event"
+        for words in (("topic", "tail"), *(("dead", name) for name in ("list", "requeue", "drop")))
+    },
+    ("push", "attempts", "--since"): "the time of a request",
+    ("push", "update", "--set"): "a field of a subscription",
+    ("push", "update", "--version"): "the version of a subscription",
     ("topic", "tail", "--from"): "where to begin",
+    ("audit", "--since"): "when events were written",
     ("init", "outbox", "--since"): "a version",
     ("find", "--since"): "the time of events",
     ("find", "--until"): "the time of events",
@@ -31,6 +38,7 @@ MEANINGS = {
 LOGGING = (
     ("consume", "run"),
     ("push", "serve"),
+    ("audit",),
     *(("relay", name) for name in ("run", "reshard", "reconcile")),
     *(
         ("spark", name)
@@ -119,12 +127,11 @@ def test_every_command_that_logs_takes_a_format_and_a_level() -> None:
 @pytest.mark.parametrize(
     ("words", "suggested"),
     [
-        ("status", "relay status`, `dovecote spark status` or `dovecote stack status"),
+        ("status", "relay status`, `dovecote consume status` or `dovecote spark status"),
         ("doctor", "relay doctor"),
         ("parked list", "relay parked"),
         ("reshard", "relay reshard"),
         ("reconcile --accept-restored", "relay reconcile"),
-        ("dead requeue --all", "consume dead` or `dovecote push dead"),
         ("consume -c consume.toml", "consume run"),
         ("push --config push.toml", "push serve"),
         ("relay --check", "relay run"),
@@ -135,7 +142,7 @@ def test_every_command_that_logs_takes_a_format_and_a_level() -> None:
         ("relay statsu", "relay status"),
         ("pusj", "push"),
         ("doctr", "relay doctor"),
-        ("spark dead", "consume dead` or `dovecote push dead"),
+        ("spark dead", "dead`, `dovecote consume dead` or `dovecote push dead"),
         ("push run", "push serve"),
         ("pair", "spark pairing"),
         ("relay pair", "spark pairing"),

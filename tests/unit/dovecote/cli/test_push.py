@@ -134,24 +134,25 @@ def test_a_file_of_toml_is_told_what_is_wrong_with_its_toml(tmp_path: Path) -> N
 
 
 def test_the_list_says_what_holds_a_subscription_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(id_: str, *, reason: str = "", trouble: str = "") -> dict[str, Any]:
+    def told(id_: str, state: str, reason: str = "", since: str | None = None) -> dict[str, Any]:
         return {
             "id": id_,
             "source": "/shop",
-            "status": {"state": "active", "reason": reason},
+            "status": {"state": "active", "reason": ""},
+            "health": {"state": state, "reason": reason, "since": since},
             "counts": {"delivered": 0, "failed": 1, "dead": 0},
-            "delivery": {"lag": 1, "circuit": "closed", "trouble": trouble},
+            "delivery": {"lag": 1, "circuit": "closed", "trouble": ""},
             "endpoint": {"url": "http://10.1.2.3/"},
         }
 
     subscriptions = [
-        told("a", trouble="the circuit is open: 503"),
-        told("b", reason="paused by an operator", trouble="no broker"),
-        told("c"),
+        told("a", "failing", "401 Unauthorized, 100 of the last 100", "2026-02-01T09:30:00+00:00"),
+        told("b", "paused", "paused by an operator"),
+        told("c", "idle", "everything is delivered"),
     ]
     monkeypatch.setattr(Api, "__call__", lambda *_: subscriptions)
     assert [line.partition("10.1.2.3/")[2].strip() for line in said("list").splitlines()] == [
-        "(the circuit is open: 503)",
+        "(401 Unauthorized, 100 of the last 100, since 2026-02-01T09:30:00Z)",
         "(paused by an operator)",
         "",
     ]

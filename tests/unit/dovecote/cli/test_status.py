@@ -9,11 +9,20 @@ from typer.testing import CliRunner
 
 import dovecote.cli.relay.status
 from dovecote.cli.main import app
+from dovecote.process.states import State
 from relay.operating.status import Status
 from relay.rules.sharding import Shard
 
-FOUND = Status("shop", "10.0.0.7 (session 42)", "10:10:", 1234, 5.678)
-NOBODY = Status("shop", None, "1:1:", 0, 0.0)
+FOUND = Status(
+    "shop",
+    "10.0.0.7 (session 42)",
+    "10:10:",
+    1234,
+    5.678,
+    state=State.WORKING,
+    reason="1234 events are being published",
+)
+NOBODY = Status("shop", None, "1:1:", 0, 0.0, reason="no relay is active")
 
 
 @pytest.fixture
@@ -35,6 +44,7 @@ def test_people_see_who_is_active_and_the_lag(
     status, text = shown(monkeypatch, FOUND, "-c", config)
     assert status == 0
     assert "10.0.0.7 (session 42)" in text
+    assert "state    working: 1234 events are being published" in text
     assert "1234 events, 5.7 s" in text
 
 
@@ -49,6 +59,8 @@ def test_programs_get_one_json_line(monkeypatch: pytest.MonkeyPatch, config: str
         "lag_seconds": 5.678,
         "lag_bytes": None,
         "parked": 0,
+        "state": "working",
+        "reason": "1234 events are being published",
     }
 
 

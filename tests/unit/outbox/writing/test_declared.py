@@ -15,6 +15,7 @@ import pytest
 from outbox import Event, InvalidEvent, Limits, as_event, event
 from outbox.envelope import Record, decode, encode
 from outbox.writing import statements
+from outbox.writing.declared import to_event
 
 _ID = UUID("0199f2c6-5cba-7c3e-8a53-1d0f6a2b7f10")
 
@@ -85,11 +86,13 @@ def test_single_fields_may_be_given() -> None:
 
 def test_write_takes_objects_and_events_alike() -> None:
     both = [placed(), Event(topic="orders", type="Other", key="k")]
-    query, params = statements.append(both, schema="outbox", limits=Limits())
+    query, params = statements.append(
+        [to_event(each) for each in both], schema="outbox", limits=Limits()
+    )
     assert b"append_many" in query
     assert params[0] == ["orders", "orders"]
     assert params[1] == [str(_ID).encode(), b"k"]
-    alone = statements.append([placed()], schema="outbox", limits=Limits())
+    alone = statements.append([to_event(placed())], schema="outbox", limits=Limits())
     assert alone.params[:2] == ["orders", str(_ID).encode()]
 
 
@@ -140,7 +143,7 @@ class Inherits(Paid):
 )
 def test_what_is_not_declared_is_refused(value: object, said: str) -> None:
     with pytest.raises(InvalidEvent, match=said):
-        statements.append([value], schema="outbox", limits=Limits())
+        to_event(value)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from dovecote.push.rules.condition import (
     push,
     subscription,
 )
-from dovecote.push.rules.pacing.outcomes import Outcomes, Recently
+from dovecote.push.rules.outcomes import Outcomes, Recently
 
 NOW = 1_000_000.0
 REFUSED = Recently(100, 100, "401 Unauthorized", 100, 100)

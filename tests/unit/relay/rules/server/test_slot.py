@@ -208,6 +208,16 @@ def test_progress_of_the_table_goes_on_behind_a_gap_that_was_accepted() -> None:
     assert resume(replace(anew, begins_in_table=True), None) == Cursor(BEGINNING)
 
 
+@pytest.mark.parametrize(
+    ("stop", "safe", "limit"),
+    [(None, None, None), (2_000, None, 2_000), (None, 900, 1_000), (2_000, 900, 1_000)],
+)
+def test_the_limit_is_that_of_the_relay_or_of_the_server_whichever_comes_first(
+    stop: int | None, safe: int | None, limit: int | None
+) -> None:
+    assert Budget(None, stop).limit(replace(SLOT, safe=safe), 100) == limit
+
+
 def test_the_budget_warns_and_then_is_spent() -> None:
     budget = Budget(1_000, 2_000)
     assert budget.warning(SLOT, 1_000) is None

@@ -1,0 +1,386 @@
+"""Read rows and records in step, and keep what is open, so that a killed auditor goes on."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dovecote.audit.away import Away, away
+from dovecote.audit.kafka import KAFKA, Topics
+from dovecote.audit.parts import Plan
+from dovecote.audit.postgres import Reader, Window
+from dovecote.audit.rules.matching import Bounds, Matcher
+from dovecote.audit.rules.verdict import Gap
+from dovecote.audit.store import Store
+
+if TYPE_CHECKING:
+    from dovecote.observe.topics import Topic as Described
+
+_log = logging.getLogger("dovecote.audit")
+_ROWS, _RECORDS = 10_000, 5_000
+_MOST_OPEN, _MOST_ALONE = 3_000_000, 100_000
+_MOST_AHEAD = 20_000
+"""While records come, rows that are further ahead of them wait: they would fill the memory."""
+_LOOK_EVERY = 10_000
+_PARKED_EVERY = 250
+_GROWN = 300_000
+_SLACK = 600_000
+
+
+def wall() -> int:
+    """Return the time in milliseconds since 1970."""
+    return int(time.time() * 1000)
+
+
+@dataclass
+class Outlook:
+    """How far one outbox was read."""
+
+    window: Window = field(default_factory=lambda: Window(None))
+    identity: str = ""
+    covered: int = -1
+    """All rows that were committed at this running time are read."""
+    covered_wall: int = 0
+    blind: list[tuple[int, int, int]] = field(default_factory=list)
+    asked: int = 0
+    """When the end of the window was taken, by the running time."""
+    asked_wall: int = 0
+    complete: bool = False
+    in_log: bool = False
+    checked: bool = False
+    """The database is the one that was read before."""
+
+
+class Comparison:
+    """The rows of all outboxes against the records of their topics."""
+
+    def __init__(self, plan: Plan, store: Store) -> None:
+        self.plan, self.store = plan, store
+        self.matcher = Matcher(
+            Bounds(
+                late=int(plan.late * 1000),
+                foreign_sources=frozenset(plan.foreign_sources),
+                order=plan.order,
+            )
+        )
+        self.matcher.placed_from = plan.partitions_since
+        store.load(self.matcher)
+        self.readers = [Reader(each) for each in plan.outboxes]
+        self.topics = Topics(plan.outboxes[0].kafka if plan.outboxes else {})
+        self._base = int(store.fact("ran", 0)) + 1
+        self._began = time.monotonic()
+        self.outlooks = [self._outlook(index) for index in range(len(plan.outboxes))]
+        self.gaps: dict[int, list[Gap]] = {
+            int(topic): [Gap(*each) for each in gaps]
+            for topic, gaps in store.fact("gaps", {}).items()
+        }
+        self._awaiting: dict[tuple[int, int], tuple[int, int]] = {}
+        self.configs: dict[int, Described] = {}
+        self.troubles: dict[str, str] = {}
+        self._looked = self._parked_looked = -_LOOK_EVERY
+        self._parked_at: list[str | None] = store.fact("parked_at", [None] * len(plan.outboxes))
+        self._records_come = False
+        self.unlocked = 0
+        """Pairs of a key whose writers took no lock, so that no order is promised."""
+        self.events = 0
+        """Rows and records that this process has read."""
+        for name in plan.topics:
+            self.matcher.topic(name)
+        for name, places in store.fact("positions", {}).items():
+            number = self.matcher.topic(name)
+            self.topics.positions[number] = {int(p): offset for p, offset in places.items()}
+        self._name_topics()
+
+    def _outlook(self, index: int) -> Outlook:
+        told = self.store.fact(f"outlook {self.plan.outboxes[index].name}")
+        if told is None:
+            return Outlook()
+        told["window"] = Window(*told["window"])
+        told["blind"] = [tuple(each) for each in told["blind"]]
+        # The coverage of the last process says nothing of now.
+        return Outlook(**told)
+
+    def now(self) -> int:
+        """Return for how long auditors have run on this state, in milliseconds."""
+        return self._base + int((time.monotonic() - self._began) * 1000)
+
+    def close(self) -> None:
+        self.topics.close()
+        for reader in self.readers:
+            reader.close()
+
+    def guarded(self, name: str, do: Callable[[], Any]) -> Any:  # noqa: ANN401  # whatever it returns
+        """Do something with a server; keep its failure as a trouble until it works again."""
+        try:
+            found = do()
+        except Away as error:
+            if name not in self.troubles:
+                _log.warning("%s", error)
+            self.troubles[name] = str(error)
+            return None
+        if self.troubles.pop(name, None) is not None:
+            _log.info("%s: it answers again", name)
+        return found
+
+    def step(self) -> bool:
+        """Read the next rows and records; return whether there were any."""
+        moved = False
+        for index in range(len(self.readers)):
+            most = _MOST_AHEAD if self._records_come else _MOST_OPEN
+            if len(self.matcher.rows) + self.store.cold < most:
+                part = self.plan.outboxes[index].part
+                done = self.guarded(part, lambda index=index: self._rows(index))
+                self.outlooks[index].checked &= done is not None
+                moved |= bool(done)
+        if self.now() - self._looked > _LOOK_EVERY or len(self.topics.names) < len(
+            self.matcher.topics
+        ):
+            self.guarded("Kafka", self._look)
+            for outlook in self.outlooks:
+                outlook.checked = False
+        if self.now() - self._parked_looked > _PARKED_EVERY:
+            self._look_at_parked()
+        if len(self.matcher.records) < _MOST_ALONE and self.topics.positions:
+            self._records_come = bool(
+                self.guarded("Kafka reading", lambda: self._records(wait=not moved))
+            )
+            moved |= self._records_come
+        elif not moved:
+            time.sleep(0.05)
+        return moved
+
+    def _rows(self, index: int) -> bool:
+        outlook, reader = self.outlooks[index], self.readers[index]
+        if not outlook.checked:
+            self._require_same(index)
+            outlook.checked = True
+        now, at = self.now(), wall()
+        fresh = outlook.window.until is None
+        if fresh:
+            outlook.asked, outlook.asked_wall = now, at
+        chunk = reader.read(outlook.window, _ROWS, self.plan.since)
+        self.events += self.matcher.take_rows(index, chunk.rows, now)
+        first = outlook.window.since is None
+        outlook.window, outlook.complete = chunk.window, chunk.complete
+        if chunk.complete:
+            self._covered(outlook, index, first=first)
+        return bool(chunk.rows)
+
+    def _covered(self, outlook: Outlook, index: int, *, first: bool) -> None:
+        retention = int(self.plan.outboxes[index].retention * 1000)
+        kept_from = outlook.asked_wall - retention
+        if outlook.covered_wall == 0 or first:
+            written = max(kept_from, self.plan.since or 0)
+            outlook.blind.append((0, outlook.asked_wall, written))
+        elif outlook.asked_wall - outlook.covered_wall > retention:
+            outlook.blind.append((outlook.covered_wall, outlook.asked_wall, kept_from))
+            self.troubles[f"gap of {self.plan.outboxes[index].part}"] = (
+                f"{self.plan.outboxes[index].part}: rows may have come and gone while they were "
+                f"not read for {(outlook.asked_wall - outlook.covered_wall) / 1000:.0f} s: keep "
+                "them longer with the relay's `retention`"
+            )
+        outlook.blind = outlook.blind[-100:]
+        outlook.covered, outlook.covered_wall = outlook.asked, outlook.asked_wall
+
+    def _require_same(self, index: int) -> None:
+        """Begin anew from now on, if the database is another one or was put back."""
+        outlook, reader = self.outlooks[index], self.readers[index]
+        if reader.is_in_log():
+            outlook.in_log = True
+            why = "its events are in the write-ahead log and have no rows: they are not compared"
+            raise away(self.plan.outboxes[index].part, why)
+        if outlook.in_log:
+            outlook.in_log, at = False, wall()
+            outlook.blind.append((0, at, at))
+        identity = reader.identity()
+        if not outlook.identity:
+            outlook.identity = identity
+        elif identity != outlook.identity or reader.is_behind(outlook.window):
+            part = self.plan.outboxes[index].part
+            self.troubles[f"restored {part}"] = (
+                f"{part}: this database is another one, or was put back to an earlier state: what "
+                "was committed before is not judged, and the comparison begins anew"
+            )
+            for number, row in list(self.matcher.rows.items()):
+                if self.matcher.kinds[row.kind].outbox == index:
+                    self.matcher.drop_row(number)
+            self.store.drop_rows(
+                [n for n, each in enumerate(self.matcher.kinds) if each.outbox == index]
+            )
+            at = wall()
+            outlook.identity, outlook.covered = identity, -1
+            outlook.blind.append((0, at, at))
+            outlook.window = Window(reader.snapshot())
+            outlook.covered_wall = at
+
+    def _records(self, *, wait: bool) -> bool:
+        raws = self.topics.read(_RECORDS, 0.1 if wait else 0.0)
+        now = self.now()
+        if self.topics.trouble and not raws:
+            raise away(KAFKA, self.topics.trouble)
+        if self._awaiting:
+            self._found_after_gaps(raws)
+        alone = self.matcher.take_records(raws, now)
+        self.events += len(raws)
+        if alone and self.store.cold:
+            gone = self.matcher.gone_rows
+            for number, row in self.store.found_rows(alone):
+                if (
+                    number in self.matcher.records
+                    and (number.to_bytes(16), row.position) not in gone
+                ):
+                    self.matcher.settle(number, row)
+                    self.store.cold -= 1
+        if self.topics.resets:
+            self._look()
+        return bool(raws)
+
+    def _found_after_gaps(self, raws: list[Any]) -> None:
+        for raw in raws:
+            awaited = self._awaiting.pop((raw[0], raw[1]), None)
+            if awaited is not None:
+                self.gaps.setdefault(raw[0], []).append(Gap(*awaited, raw[3]))
+
+    def _name_topics(self) -> None:
+        self.topics.names = [each.name for each in self.matcher.topics]
+        self.topics.numbers = {name: n for n, name in enumerate(self.topics.names)}
+
+    def _look(self) -> None:
+        """Look for topics and partitions that are new, topics made anew, and offsets gone."""
+        self._name_topics()
+        found = self.topics.describe(self.topics.names)
+        changed, resets = bool(self.topics.resets), self.topics.resets
+        self.topics.resets = []
+        for number, topic in enumerate(self.matcher.topics):
+            described = found.get(topic.name)
+            trouble = f"topic/{topic.name}"
+            if described is None or not described.partitions:
+                self.troubles[trouble] = f"topic {topic.name!r} is not there, or we may not see it"
+                continue
+            self.troubles.pop(trouble, None)
+            self.configs[number] = described
+            changed |= self._placed(number, described)
+            for lost in resets:
+                if lost.topic == number and lost.partition in self.topics.positions[number]:
+                    self._step_over(number, described, lost.partition)
+        if changed:
+            self.topics.assign()
+        self._looked = self.now()
+
+    def _placed(self, number: int, described: "Described") -> bool:
+        """Begin with what is new of a topic; return whether anything is."""
+        topic, places = self.matcher.topics[number], self.topics.positions.get(number)
+        count = len(described.partitions)
+        if places is not None and topic.id not in {None, described.id}:
+            topic.incarnation, topic.anew_at = topic.incarnation + 1, wall()
+            _log.warning("topic %s was made anew: older events are not judged", topic.name)
+            self.gaps.pop(number, None)
+            places = self.topics.positions[number] = {}
+            topic.partitions = 0
+        topic.id = described.id
+        if topic.partitions != count:
+            topic.known_since = wall() + (_GROWN if topic.partitions else -_SLACK)
+            topic.partitions = count
+        if places is not None and len(places) == count:
+            return False
+        begun = self._first(number, described) if places is None else {}
+        places = self.topics.positions.setdefault(number, {})
+        for each in described.partitions:
+            if each.number not in places:
+                first = each.first or 0
+                start = begun.get(each.number, first)
+                places[each.number] = max(first, each.end or 0) if start < 0 else start
+                if start == first and first > 0:
+                    self._awaiting[number, each.number] = (0, first)
+        return True
+
+    def _first(self, number: int, described: "Described") -> dict[int, int]:
+        """Return where to begin in a topic of which nothing was read."""
+        since = self.plan.since
+        if any(each.window.since is not None for each in self.outlooks):
+            rows = (
+                row.appended
+                for row in self.matcher.rows.values()
+                if self.matcher.kinds[row.kind].topic == number
+            )
+            since = max(since or 0, min(rows, default=wall()) - _SLACK)
+        if since is None:
+            return {}
+        numbers = [each.number for each in described.partitions]
+        return self.topics.offsets_at(described.name, numbers, since)
+
+    def _step_over(self, number: int, described: "Described", partition: int) -> None:
+        """Go on after offsets that are gone."""
+        at = self.topics.positions[number][partition]
+        each = next((p for p in described.partitions if p.number == partition), None)
+        if each is None or each.first is None or each.end is None:
+            return
+        name = f"{described.name}/{partition}"
+        if at > each.end:
+            self.troubles[f"cut {name}"] = (
+                f"{name} ends at {each.end} and was read up to {at}: a broker that lacked records "
+                "became its leader; see `unclean.leader.election.enable`"
+            )
+            self.topics.positions[number][partition] = each.end
+        elif at < each.first:
+            _log.warning(
+                "%s: offsets %d to %d were deleted before they were read", name, at, each.first
+            )
+            self._awaiting[number, partition] = (at, each.first)
+            self.gaps.setdefault(number, []).append(Gap(at, each.first, wall()))
+            self.topics.positions[number][partition] = each.first
+
+    def _look_at_parked(self) -> None:
+        for index, reader in enumerate(self.readers):
+            told = self.guarded(
+                f"parked of {self.plan.outboxes[index].part}",
+                lambda reader=reader, index=index: reader.parked(self._parked_at[index]),
+            )
+            if told is None:
+                continue
+            events, self._parked_at[index] = told
+            numbers = {
+                int.from_bytes(id_)
+                ^ self.matcher.kinds[self.matcher.kind(index, topic, source)].salt
+                for topic, source, id_ in events
+            } - self.matcher.parked
+            if numbers:
+                self.matcher.parked |= numbers
+                self.store.park(numbers, self.now())
+        self._parked_looked = self.now()
+
+    def ends(self) -> dict[tuple[int, int], int]:
+        """Return where the topics end now, open transactions included."""
+        self._look()
+        return {
+            (number, each.number): each.end or 0
+            for number, described in self.configs.items()
+            for each in described.partitions
+        }
+
+    def has_reached(self, ends: dict[tuple[int, int], int]) -> bool:
+        """Return whether the topics were read up to there."""
+        return all(
+            self.topics.positions.get(topic, {}).get(partition, 0) >= end
+            for (topic, partition), end in ends.items()
+        )
+
+    def commit(self) -> None:
+        """Keep all that was read, and what is open of it."""
+        facts: dict[str, Any] = {
+            "positions": {
+                self.topics.names[topic]: places for topic, places in self.topics.positions.items()
+            },
+            "gaps": {str(topic): gaps[-100:] for topic, gaps in self.gaps.items()},
+            "parked_at": self._parked_at,
+        }
+        for index, outlook in enumerate(self.outlooks):
+            facts[f"outlook {self.plan.outboxes[index].name}"] = {
+                "window": outlook.window,
+                "identity": outlook.identity,
+                "covered_wall": outlook.covered_wall,
+                "blind": outlook.blind,
+                "asked_wall": outlook.asked_wall,
+            }
+        self.store.commit(self.matcher, facts, self.now())

@@ -1,0 +1,246 @@
+"""Compare what a consumer's group has passed with its inbox, retry topics and dead letters."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from psycopg import Connection, sql
+from psycopg.rows import TupleRow
+
+from dovecote.audit.away import away
+from dovecote.audit.comparing import wall
+from dovecote.audit.kafka import Topics
+from dovecote.audit.parts import Follower
+from dovecote.audit.rules import handled as rules
+from dovecote.audit.rules.finding import Finding, shown_key
+from dovecote.audit.rules.handled import Passed
+from dovecote.audit.store import Store
+from outbox.errors import DovecoteError
+from outbox.postgres.session import connect
+
+_CHUNK = 10_000
+_POLLS = 40
+
+
+class Following:
+    """One consumer: each record that its group has passed is in its inbox, or put aside."""
+
+    def __init__(self, follower: Follower, store: Store, since: int | None, grace: float) -> None:
+        self.follower, self._store, self._since = follower, store, since
+        self._grace = int(grace * 1000)
+        self._topics = Topics(follower.kafka, follower.group)
+        self._aside = Topics(follower.kafka)
+        self._conn: Connection[TupleRow] | None = None
+        self._fact = f"follower {follower.name}"
+        told = store.fact(self._fact, {})
+        self._checked: dict[str, int] = told.get("checked", {})
+        self._read: dict[str, int] = told.get("aside", {})
+        self._begun: set[str] = set(told.get("begun", []))
+        self.counts: dict[str, int] = told.get(
+            "counts", {"passed": 0, "handled": 0, "aside": 0, "unhandled": 0, "unjudged": 0}
+        )
+        self.is_behind = False
+        names = [*follower.topics, *follower.retries]
+        if told.get("names", names) != names:
+            store.keep_waiting(follower.part, [])  # they are known by the numbers of their topics
+
+    def close(self) -> None:
+        for each in (self._topics, self._aside):
+            each.close()
+        if self._conn is not None:
+            with suppress(psycopg.Error):
+                self._conn.close()
+            self._conn = None
+
+    def look(self, now: int, *, grace: int | None = None) -> list[Finding]:
+        """
+        Look at what the group has passed since the last look; return what was not handled.
+
+        Raises:
+            Away: Kafka or the inbox does not answer.
+        """
+        follower = self.follower
+        names = [*follower.topics, *follower.retries]
+        self._name(self._topics, names)
+        described = self._topics.describe(names)
+        ends: dict[tuple[int, int], int] = {}
+        self._topics.positions = {}
+        for number, name in enumerate(names):
+            if name not in described:
+                continue
+            partitions = {each.number: each for each in described[name].partitions}
+            committed = self._topics.committed(name, [*partitions])
+            fresh = [p for p in committed if f"{name}/{p}" not in self._checked]
+            begun = (
+                self._topics.offsets_at(name, fresh, self._since) if self._since and fresh else {}
+            )
+            for partition, end in committed.items():
+                first = partitions[partition].first or 0
+                start = begun.get(partition, first)
+                at = self._checked.setdefault(f"{name}/{partition}", end if start < 0 else start)
+                at = self._checked[f"{name}/{partition}"] = max(at, first)
+                if at < end:
+                    ends[number, partition] = end
+                    self._topics.positions.setdefault(number, {})[partition] = at
+        records = self._passed(ends, names)
+        self._read_aside()
+        return self._judge(records, names, now, self._grace if grace is None else grace)
+
+    @staticmethod
+    def _name(topics: Topics, names: Sequence[str]) -> None:
+        topics.names = list(names)
+        topics.numbers = {name: number for number, name in enumerate(names)}
+
+    def _passed(self, ends: dict[tuple[int, int], int], names: Sequence[str]) -> list[Passed]:
+        """Read the records below the group's offsets, some thousands at a time."""
+        found: list[Passed] = []
+        self.is_behind = bool(ends)
+        if not ends:
+            return found
+        self._topics.assign()
+        count = 0
+        for _ in range(_POLLS):
+            raws = self._topics.read(_CHUNK, 0.5)
+            for raw in raws:
+                if raw[2] < ends.get((raw[0], raw[1]), 0):
+                    count += 1
+                    one = rules.passed(raw, names[raw[0]])
+                    if one is not None:
+                        found.append(one)
+            reached = all(self._topics.positions[t][p] >= end for (t, p), end in ends.items())
+            if reached or count >= _CHUNK:
+                self.is_behind = not reached
+                break
+        for (topic, partition), end in ends.items():
+            at = self._topics.positions[topic][partition]
+            self._checked[f"{names[topic]}/{partition}"] = min(at, end)
+        self._topics.resets = []  # `first` is asked for at the next look
+        return found
+
+    def _read_aside(self) -> None:
+        """Read new copies on retry topics and new dead letters, to their ends."""
+        follower = self.follower
+        names = [*follower.retries, *([follower.dead] if follower.dead else [])]
+        if not names:
+            return
+        self._name(self._aside, names)
+        described = self._aside.describe(names)
+        self._aside.positions = {
+            number: {
+                each.number: max(each.first or 0, self._read.get(f"{name}/{each.number}", 0))
+                for each in described[name].partitions
+            }
+            for number, name in enumerate(names)
+            if name in described
+        }
+        ends = {
+            (number, each.number): each.end or 0
+            for number in self._aside.positions
+            for each in described[names[number]].partitions
+        }
+        lines = []
+        if any(self._aside.positions[t][p] < end for (t, p), end in ends.items()):
+            self._aside.assign()
+        for _ in range(_POLLS):
+            if all(self._aside.positions[t][p] >= end for (t, p), end in ends.items()):
+                break
+            for raw in self._aside.read(_CHUNK, 0.5):
+                one = rules.aside(raw, names[raw[0]])
+                if one is not None and one.group in {None, follower.group}:
+                    place = f"{names[raw[0]]}/{raw[1]}/{raw[2]}"
+                    is_dead = names[raw[0]] == follower.dead
+                    lines.append((follower.part, one.id, place, one.round, is_dead, one.at))
+        self._store.put_aside(lines)
+        for topic, places in self._aside.positions.items():
+            for partition, offset in places.items():
+                self._read[f"{names[topic]}/{partition}"] = offset
+
+    def _judge(
+        self, records: list[Passed], names: Sequence[str], now: int, grace: int
+    ) -> list[Finding]:
+        follower, part = self.follower, self.follower.part
+        waiting = self._store.waiting(part)
+        ids = {each.id for each in records} | {each.id for each, _ in waiting}
+        known = self._handled(ids)
+        put_aside: dict[str, list[tuple[int, bool]]] = defaultdict(list)
+        for id_, round_, dead in self._store.aside_of(part, ids):
+            put_aside[id_].append((round_, dead))
+        left = set(rules.missing(records, known, put_aside))
+        self.counts["passed"] += len(records)
+        self.counts["handled"] += len(records) - len(left)
+        forgotten = wall() - int(follower.retention * 900)
+        fresh: list[tuple[Passed, int]] = []
+        for each in sorted(records, key=lambda one: one[:3]):
+            place = f"{names[each.topic]}/{each.partition}"
+            if each not in left:
+                self._begun.add(place)
+            elif place not in self._begun or each.at < forgotten or follower.selective:
+                # The group began after these, or skips what it likes.
+                self.counts["unjudged"] += 1
+            else:
+                fresh.append((each, now))
+        still = set(rules.missing([each for each, _ in waiting], known, put_aside))
+        found = []
+        open_: list[tuple[Passed, int]] = []
+        for each, seen in [*(one for one in waiting if one[0] in still), *fresh]:
+            if now - seen >= grace:
+                found.append(self._finding(each, names))
+            else:
+                open_.append((each, seen))
+        self.counts["unhandled"] += len(found)
+        self._store.keep_waiting(part, open_)
+        self._store.note(
+            self._fact,
+            {
+                "checked": self._checked,
+                "aside": self._read,
+                "begun": sorted(self._begun),
+                "counts": self.counts,
+                "names": list(names),
+            },
+        )
+        self.waiting = len(open_)
+        return found
+
+    waiting = 0
+
+    def _finding(self, each: Passed, names: Sequence[str]) -> Finding:
+        topic = names[each.topic]
+        return Finding(
+            kind="unhandled",
+            part=self.follower.part,
+            topic=topic,
+            id=each.id.partition("@")[0],
+            key=shown_key(each.key),
+            at=each.at,
+            places=(f"{topic}/{each.partition}/{each.offset}",),
+            reason=(
+                f"group {self.follower.group!r} has passed the record, and neither the inbox nor "
+                "its retry topics or dead letters have it"
+            ),
+        )
+
+    def _handled(self, ids: Iterable[str]) -> set[tuple[str, int]]:
+        wanted = list(ids)
+        found: set[tuple[str, int]] = set()
+        query = sql.SQL("SELECT id, round FROM {} WHERE consumer = %s AND id = ANY (%s)").format(
+            sql.Identifier(self.follower.schema, "handled")
+        )
+        try:
+            if self._conn is None or self._conn.closed:
+                self._conn = connect(self.follower.dsn, name="dovecote-audit")
+            for at in range(0, len(wanted), 2_000):
+                rows: Any = self._conn.execute(
+                    query, [self.follower.group, wanted[at : at + 2_000]]
+                ).fetchall()
+                found.update(rows)
+        except (psycopg.Error, DovecoteError) as error:
+            if self._conn is not None:
+                with suppress(psycopg.Error):
+                    self._conn.close()
+            self._conn = None
+            part = f"{self.follower.part}: the inbox"
+            raise away(part, error) from error
+        return found

@@ -1,0 +1,1 @@
+"""Decide what was lost, doubled, out of order or late; no server, no clock."""

@@ -1,0 +1,1 @@
+"""Make the dashboards and the pages about alerts, and check both."""

@@ -1,0 +1,182 @@
+"""An outbox with rows, a topic that a relay of the test's own fills, and audits of both."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from confluent_kafka import Producer
+
+from outbox import Event, write
+from outbox.envelope import encode
+from tests.support.waiting import patient, until
+
+DSN = "DOVECOTE_TEST_AUDIT_DSN"
+_DOVECOTE = str(Path(sys.executable).with_name("dovecote"))
+
+
+@dataclass
+class Shop:
+    """An outbox whose events the test itself publishes, well or badly."""
+
+    dsn: str
+    bootstrap: str
+    topic: str
+    folder: Path
+    written: int = 0
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def write(self, count: int, *, keys: int = 7, **more: Any) -> list[Event]:
+        """Commit events, one transaction each for a few of them."""
+        events = [
+            Event(
+                topic=self.topic,
+                type="Audited",
+                source="/shop",
+                key=f"key-{n % keys}",
+                value={"n": n},
+                **more,
+            )
+            for n in range(self.written, self.written + count)
+        ]
+        self.written += count
+        with psycopg.connect(self.dsn) as conn:
+            for at in range(0, count, 10):
+                write(conn, *events[at : at + 10])
+                conn.commit()
+        return events
+
+    def publish(
+        self,
+        events: Iterable[Event],
+        *,
+        partition: int | None = None,
+        value: bytes | None = None,
+        headers: Iterable[tuple[str, bytes]] = (),
+        topic: str | None = None,
+    ) -> None:
+        """Send records in this order, as a relay does."""
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random", "linger.ms": 5}
+        )
+        for event in events:
+            key, its_value, its_headers = encode(event)
+            where = {} if partition is None else {"partition": partition}
+            producer.produce(
+                topic or self.topic,
+                its_value if value is None else value,
+                key,
+                headers=[*its_headers, *headers],
+                **where,
+            )
+            producer.poll(0)
+        producer.flush(patient(30))
+
+    def settings(self, name: str = "watch.toml", **audit: Any) -> Path:
+        """Write a watch file, and return its path."""
+        file = self.folder / name
+        own = {"grace": "1s", "topics": [self.topic], **self.extra, **audit}
+        lines = [f"{key} = {json.dumps(each)}" for key, each in own.items()]
+        file.write_text(
+            f'[kafka]\n"bootstrap.servers" = {json.dumps(self.bootstrap)}\n'
+            f'[sources.outbox.shop]\ndsn = {{ env = "{DSN}" }}\nretention = "1h"\nname = "shop"\n'
+            "[audit]\n" + "\n".join(lines) + "\n"
+        )
+        return file
+
+    def audit(self, file: Path | None = None, *, status: int | None = None) -> dict[str, Any]:
+        """Audit once, and return the statement."""
+        done = subprocess.run(
+            [_DOVECOTE, "audit", "--once", "--json", "-c", str(file or self.settings())],
+            env={**os.environ, DSN: self.dsn},
+            capture_output=True,
+            text=True,
+            timeout=patient(90),
+            check=False,
+        )
+        assert done.stdout, done.stderr
+        told: dict[str, Any] = json.loads(done.stdout)
+        if status is not None:
+            assert done.returncode == status, (told, done.stderr)
+        return told
+
+    @contextmanager
+    def auditing(self, file: Path) -> Iterator["Running"]:
+        """Run an auditor that goes on, and end it."""
+        running = Running(file, {**os.environ, DSN: self.dsn})
+        try:
+            yield running
+        finally:
+            running.end()
+
+
+class Running:
+    """An auditor as a process."""
+
+    def __init__(self, file: Path, environ: Mapping[str, str]) -> None:
+        self._file, self._environ = file, environ
+        self._log = file.with_suffix(".log")
+        self._out = file.with_suffix(".out")
+        self.start()
+
+    def start(self) -> None:
+        with self._log.open("a") as log, self._out.open("a") as out:
+            self._process = subprocess.Popen(
+                [_DOVECOTE, "audit", "--json", "-c", str(self._file)],
+                env=self._environ,
+                stdout=out,
+                stderr=log,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def told(self) -> list[dict[str, Any]]:
+        """Return what it has reported."""
+        lines = self._out.read_text().splitlines()
+        return [json.loads(each) for each in lines if each.endswith("}")]
+
+    def url(self) -> str:
+        found = until(
+            lambda: re.findall(r"serving .* on (\S+:\d+)", self.log), within=30, what="its port"
+        )
+        return f"http://{found[-1]}"
+
+    def kill(self) -> None:
+        """End it like a crash."""
+        self._process.kill()
+        self._process.wait(patient(10))
+
+    def stop(self) -> int:
+        """Ask it to end, and return its exit status."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(patient(30))
+
+    def end(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(patient(10))
+
+
+def kinds(told: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return kind and id of the findings of a statement."""
+    return sorted((each["kind"], each["id"]) for each in told["findings"])
+
+
+def confirm(shop: Shop, name: str = "shop") -> None:
+    """Say that a relay has published all that is committed."""
+    with psycopg.connect(shop.dsn) as conn:
+        conn.execute("SELECT outbox.confirm(%s, pg_current_snapshot(), NULL, 0)", [name])
