@@ -11,7 +11,6 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 
 WANTED = [
     ("flow", "light"),
-    ("flow", "dark"),
     ("part", "light"),
     ("dead", "dark"),
     ("find", "light"),

@@ -61,6 +61,7 @@ async function look() {
     app.stale = false;
     app.blind = new Set((told.sources ?? []).filter((source) => !source.ok).map((source) => source.part));
     by("stale").hidden = true;
+    put(by("stale"), "");
     put(by("seen"), `as of ${clock(told.at)}`);
     by("seen").className = "";
     view.update(told);
