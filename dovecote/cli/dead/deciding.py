@@ -27,7 +27,7 @@ from dovecote.cli.options import (
     YesOption,
 )
 from dovecote.observe.dead import letters as parts
-from dovecote.observe.dead.part import Chosen, Verb
+from dovecote.observe.dead.part import Picked, Verb
 from dovecote.observe.dead.shapes import Failure, Fate, Selection
 from dovecote.observe.sources import WatchSettings
 from outbox.errors import BadSettings, DovecoteError
@@ -158,7 +158,7 @@ def _decide(
     require_all(failures, as_json=as_json)
 
 
-def _agreed(verb: Verb, chosen: Sequence[Chosen]) -> bool:
+def _agreed(verb: Verb, chosen: Sequence[Picked]) -> bool:
     """
     Ask whether these are meant.
 
@@ -181,7 +181,7 @@ def _agreed(verb: Verb, chosen: Sequence[Chosen]) -> bool:
 
 
 def _done(
-    watch: WatchSettings, verb: Verb, chosen: Sequence[Chosen], by: str, *, as_json: bool
+    watch: WatchSettings, verb: Verb, chosen: Sequence[Picked], by: str, *, as_json: bool
 ) -> list[Failure]:
     """
     Do it, and say of each letter what became of it; return the parts that failed.
@@ -222,7 +222,7 @@ def _say(fate: Fate, what: str, *, as_json: bool) -> None:
     typer.echo(f"{what}  {named}{why}")
 
 
-def _count(chosen: Iterable[Chosen]) -> str:
+def _count(chosen: Iterable[Picked]) -> str:
     counts = Counter(each.part for each in chosen)
     total = counts.total()
     parts_ = ", ".join(f"{number:,} of {printed.text(part)}" for part, number in counts.items())
@@ -230,7 +230,7 @@ def _count(chosen: Iterable[Chosen]) -> str:
 
 
 def _require_found(
-    chosen: Sequence[Chosen], ids: Sequence[str], failures: Sequence[Failure]
+    chosen: Sequence[Picked], ids: Sequence[str], failures: Sequence[Failure]
 ) -> None:
     """
     Check that something is meant, and each id that was named.

@@ -9,7 +9,7 @@ from dedup.retries.where import holds
 from dedup.rules.identity import Identity
 from dovecote.observe.dead.order import Before, decoded, encoded, order
 from dovecote.observe.dead.parked import ParkedPart
-from dovecote.observe.dead.part import Chosen, Part, Verb
+from dovecote.observe.dead.part import Part, Picked, Verb
 from dovecote.observe.dead.pushed import PushPart, is_meant
 from dovecote.observe.dead.shapes import (
     Failure,
@@ -85,7 +85,7 @@ def show(watch: WatchSettings, ref: Ref) -> Letter:
 
 
 def requeue(
-    watch: WatchSettings, what: Selection | Iterable[Letter | Ref | Chosen], *, by: str
+    watch: WatchSettings, what: Selection | Iterable[Letter | Ref | Picked], *, by: str
 ) -> Iterator[Fate | Failure]:
     """
     Have letters handled, delivered or published again; yield what became of each.
@@ -100,13 +100,13 @@ def requeue(
 
 
 def drop(
-    watch: WatchSettings, what: Selection | Iterable[Letter | Ref | Chosen], *, by: str
+    watch: WatchSettings, what: Selection | Iterable[Letter | Ref | Picked], *, by: str
 ) -> Iterator[Fate | Failure]:
     """Give letters up; yield what became of each, as `requeue` does, and raise what it raises."""
     return _resolve(watch, "drop", what, by)
 
 
-def choose(watch: WatchSettings, selection: Selection) -> tuple[list[Chosen], list[Failure]]:
+def choose(watch: WatchSettings, selection: Selection) -> tuple[list[Picked], list[Failure]]:
     """
     Return the names of all letters that are meant, and the parts that could not be asked.
 
@@ -114,7 +114,7 @@ def choose(watch: WatchSettings, selection: Selection) -> tuple[list[Chosen], li
         BadSettings: a part is unknown, `where` is no expression, an id is that of several events,
             or too many letters are meant.
     """
-    found: list[Chosen] = []
+    found: list[Picked] = []
     failures: list[Failure] = []
     for part in _meant(watch, selection):
         try:
@@ -132,14 +132,14 @@ def choose(watch: WatchSettings, selection: Selection) -> tuple[list[Chosen], li
 
 
 def _resolve(
-    watch: WatchSettings, verb: Verb, what: Selection | Iterable[Letter | Ref | Chosen], by: str
+    watch: WatchSettings, verb: Verb, what: Selection | Iterable[Letter | Ref | Picked], by: str
 ) -> Iterator[Fate | Failure]:
     if isinstance(what, Selection):
         found, failures = choose(watch, what)
         yield from failures
     else:
         found = [_chosen(each) for each in what]
-    parts: dict[str, tuple[Part, list[Chosen]]] = {}
+    parts: dict[str, tuple[Part, list[Picked]]] = {}
     for each in found:
         part = _of(watch, each.part)
         parts.setdefault(part.name, (part, []))[1].append(each)
@@ -152,14 +152,14 @@ def _resolve(
             yield Failure(name, str(error))
 
 
-def _chosen(given: Letter | Ref | Chosen) -> Chosen:
+def _chosen(given: Letter | Ref | Picked) -> Picked:
     match given:
-        case Chosen():
+        case Picked():
             return given
         case Letter():
-            return Chosen(given.part, given.place, given.id, given.source)
+            return Picked(given.part, given.place, given.id, given.source)
         case _:
-            return Chosen(given.part, given.place, "", "")
+            return Picked(given.part, given.place, "", "")
 
 
 def _asked(
@@ -223,7 +223,7 @@ def _unknown(name: str, every: Sequence[Part]) -> str:
     return f"no part {name!r} in the settings; there is {known}"
 
 
-def _require_one_source(found: Sequence[Chosen], ids: Sequence[str]) -> None:
+def _require_one_source(found: Sequence[Picked], ids: Sequence[str]) -> None:
     """Check that each of the ids that an operator named is the id of one event."""
     for id_ in ids:
         names = {Identity(each.source, each.id).name for each in found if each.id == id_}

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from dedup.retries.where import holds
 from dovecote.observe.dead.order import Before
-from dovecote.observe.dead.part import Chosen, Verb
+from dovecote.observe.dead.part import Picked, Verb
 from dovecote.observe.dead.shapes import MOST_SHOWN, Failure, Fate, Letter, Looked, Selection
 from dovecote.observe.sources import OutboxSource
 from outbox import envelope
@@ -53,13 +53,13 @@ class ParkedPart:
         said = f"{looked:,} parked events of outbox {self.source.name}{rest}"
         yield Looked(self.name, looked, whole, said)
 
-    def all(self, selection: Selection) -> Iterator[Chosen]:
+    def all(self, selection: Selection) -> Iterator[Picked]:
         """Yield all parked events that are meant."""
         for shard in divided(self.source.name, self.source.shards):
             with self._desk(shard) as opened:
                 for event in self._found(opened, selection, _TOGETHER, None):
                     if self._meant(opened, event, selection, lazily=True) is not None:
-                        yield Chosen(self.name, _place(shard, event.id), event.id, event.source)
+                        yield Picked(self.name, _place(shard, event.id), event.id, event.source)
 
     def show(self, part: str, place: str) -> Letter:
         """Return one parked event whole."""
@@ -72,7 +72,7 @@ class ParkedPart:
         msg = f"{part} has no parked event at {place!r}: {_GONE}"
         raise DovecoteError(msg)
 
-    def resolve(self, verb: Verb, places: Sequence[Chosen], by: str) -> Iterator[Fate]:  # noqa: ARG002  # the relay keeps no names
+    def resolve(self, verb: Verb, places: Sequence[Picked], by: str) -> Iterator[Fate]:  # noqa: ARG002  # the relay keeps no names
         """Ask the relay to publish or delete parked events, and yield what became of each."""
         known = {each.place: each for each in places}
         shards = self._by_shard(known)
@@ -133,7 +133,7 @@ class ParkedPart:
             return content
         return content if holds(selection.where)(_record(event, content)) else None
 
-    def _by_shard(self, places: Sequence[str] | dict[str, Chosen]) -> dict[Shard, list[str]]:
+    def _by_shard(self, places: Sequence[str] | dict[str, Picked]) -> dict[Shard, list[str]]:
         """Return the ids that places name, by the shard."""
         shards = {each.name: each for each in divided(self.source.name, self.source.shards)}
         found: dict[Shard, list[str]] = {}

@@ -9,7 +9,7 @@ from dovecote.observe.dead.shapes import Failure, Fate, Letter, Looked, Selectio
 Verb: TypeAlias = Literal["requeue", "drop"]
 
 
-class Chosen(NamedTuple):
+class Picked(NamedTuple):
     """Names a letter that is to be requeued or dropped."""
 
     part: str
@@ -30,11 +30,11 @@ class Part(Protocol):
     ) -> Iterator[Letter | Looked | Failure]:
         """Yield its newest letters, and what was looked at; raises DovecoteError."""
 
-    def all(self, selection: Selection) -> Iterator[Chosen]:
+    def all(self, selection: Selection) -> Iterator[Picked]:
         """Yield all letters that are meant, in no order; raises DovecoteError."""
 
     def show(self, part: str, place: str) -> Letter:
         """Return one letter whole; raises DovecoteError."""
 
-    def resolve(self, verb: Verb, places: Sequence[Chosen], by: str) -> Iterator[Fate]:
+    def resolve(self, verb: Verb, places: Sequence[Picked], by: str) -> Iterator[Fate]:
         """Requeue or drop letters, and yield what became of each; raises DovecoteError."""

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 from pydantic import BaseModel, ValidationError
 
 from dovecote.observe.dead.order import Before, numbers_of
-from dovecote.observe.dead.part import Chosen, Verb
+from dovecote.observe.dead.part import Picked, Verb
 from dovecote.observe.dead.shapes import Failure, Fate, Letter, Looked, Selection
 from dovecote.observe.sources import PushSource
 from dovecote.push.api import answers
@@ -67,14 +67,14 @@ class PushPart:
             )
             yield Looked(self.name, 0, whole=False, said=said)
 
-    def all(self, selection: Selection) -> Iterator[Chosen]:
+    def all(self, selection: Selection) -> Iterator[Picked]:
         """Yield all letters that are meant, in no order."""
         for id_ in self._subscriptions(selection)[0]:
             part, before = f"{self.name}/{id_}", None
             while True:
                 found = self._newest(id_, selection, _PAGE, before)
                 for letter in found.letters:
-                    yield Chosen(part, letter.place, letter.id, letter.source)
+                    yield Picked(part, letter.place, letter.id, letter.source)
                 if not found.whole:
                     msg = (
                         f"{part} has more records than are looked at together: name a shorter "
@@ -100,9 +100,9 @@ class PushPart:
             ],
         )
 
-    def resolve(self, verb: Verb, places: Sequence[Chosen], by: str) -> Iterator[Fate]:  # noqa: ARG002  # the API notes its token
+    def resolve(self, verb: Verb, places: Sequence[Picked], by: str) -> Iterator[Fate]:  # noqa: ARG002  # the API notes its token
         """Deliver letters again or drop them, and yield what became of each."""
-        subscriptions: dict[str, list[Chosen]] = {}
+        subscriptions: dict[str, list[Picked]] = {}
         for each in places:
             subscriptions.setdefault(each.part, []).append(each)
         for part, chosen in subscriptions.items():
@@ -110,7 +110,7 @@ class PushPart:
             for start in range(0, len(order), _TOGETHER):
                 yield from self._resolved(verb, part, order[start : start + _TOGETHER])
 
-    def _resolved(self, verb: Verb, part: str, some: Sequence[Chosen]) -> Iterator[Fate]:
+    def _resolved(self, verb: Verb, part: str, some: Sequence[Picked]) -> Iterator[Fate]:
         known = {each.place: each for each in some}
         body = {"places": list(known)}
         answer = self._ask("POST", f"{_path(self._id(part))}/{verb}", body)

@@ -10,7 +10,7 @@ from dedup.retries.letter import Which, target
 from dedup.retries.where import holds
 from dedup.rules import topics as of_topics
 from dovecote.observe.dead.order import Before, numbers_of
-from dovecote.observe.dead.part import Chosen, Verb
+from dovecote.observe.dead.part import Picked, Verb
 from dovecote.observe.dead.shapes import Failure, Fate, Letter, Looked, Selection
 from dovecote.observe.sources import ConsumerSource, SparkSource
 from dovecote.process.topics import topics
@@ -57,11 +57,11 @@ class TopicPart:
         said = f"{found.looked:,} records of topic {self.topic}{back}{rest}"
         yield Looked(self.name, found.looked, whole=found.whole, said=said)
 
-    def all(self, selection: Selection) -> Iterator[Chosen]:
+    def all(self, selection: Selection) -> Iterator[Picked]:
         """Yield all letters that are meant, in no order."""
         if self.topic:
             for each in places(self._opened(), self.which(selection)):
-                yield Chosen(self.name, self._place(each.at), each.id, each.source)
+                yield Picked(self.name, self._place(each.at), each.id, each.source)
 
     def show(self, part: str, place: str) -> Letter:
         """Return one letter whole."""
@@ -73,9 +73,9 @@ class TopicPart:
             raise DovecoteError(msg)
         return self._letter(found[0], opened.record(found[0]))
 
-    def resolve(self, verb: Verb, places: Sequence[Chosen], by: str) -> Iterator[Fate]:
+    def resolve(self, verb: Verb, places: Sequence[Picked], by: str) -> Iterator[Fate]:
         """Requeue or drop letters, those of a key in their order; yield what became of each."""
-        known: dict[letters.At, Chosen] = {}
+        known: dict[letters.At, Picked] = {}
         for each in places:
             at = self._at(each.place)
             if at is None:
@@ -90,7 +90,7 @@ class TopicPart:
                 yield from self._resolved(opened, verb, some, by)
 
     def _resolved(
-        self, opened: DeadTopic, verb: Verb, known: dict[letters.At, Chosen], by: str
+        self, opened: DeadTopic, verb: Verb, known: dict[letters.At, Picked], by: str
     ) -> Iterator[Fate]:
         which = Which(places=known.keys(), groups=self.groups)
         if verb == "drop":
