@@ -92,6 +92,7 @@ class _Tier(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     topic: str
+    """Its name."""
 
 
 class RetriesSource(BaseModel):
@@ -128,7 +129,10 @@ class _Spark(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     query: str = ""
+    """The name of its query."""
+
     checkpoint: str = ""
+    """Its checkpoint, where it can be reached from here."""
 
 
 class _Read(BaseModel):
@@ -137,6 +141,7 @@ class _Read(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     topics: tuple[str, ...] = ()
+    """The topics that it reads."""
 
 
 class SparkSource(_Source):
