@@ -45,7 +45,7 @@ class Beat(Generic[T]):
 
     @property
     def heard(self) -> Heard[T]:
-        """What it said last."""
+        """Its last word."""
         return self._heard
 
     def start(self) -> None:

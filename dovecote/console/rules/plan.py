@@ -1,4 +1,4 @@
-"""What the settings file says that there is, in the form that the rules need."""
+"""The parts that there should be, in the form that the rules need."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
