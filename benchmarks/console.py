@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psycopg
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]  # imported there
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from dovecote.console.process import running

@@ -1,4 +1,4 @@
-"""What the API needs of the rest of the console, and its errors."""
+"""The parts of the console that the API needs, and its errors."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -41,7 +41,7 @@ class Named(NamedTuple):
 
 
 class Picture(Protocol):
-    """What the console knows by now; nothing here waits for a server."""
+    """The knowledge that the console has by now; nothing here waits for a server."""
 
     def flow(self) -> bytes:
         """Return the `FlowShape` as JSON."""

@@ -21,7 +21,7 @@ NodeKind: TypeAlias = Literal[
 
 
 class LagShape(TypedDict):
-    """What waits; None where it is not known."""
+    """The events that wait; None where it is not known."""
 
     events: int | None
     seconds: float | None
@@ -41,7 +41,7 @@ class NodeShape(TypedDict):
     """Events a second."""
     lag: LagShape | None
     role: str
-    """Of a topic: `retry`, `dead`, `progress` or empty. Of a relay: `active` or `standby`."""
+    """A topic is `retry`, `dead`, `progress` or empty; a relay is `active` or `standby`."""
     group: str | None
     """The id of the part that it belongs to."""
     facts: list[tuple[str, str]]

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from dovecote.console.planning import plan
 from dovecote.console.rules.facts import Heard, Samples
-from dovecote.console.rules.plan import Plan, plan
+from dovecote.console.rules.plan import Plan
 from dovecote.console.settings import ConsoleSettings
 from dovecote.console.sources.cluster import ClusterSource
 from dovecote.console.sources.outbox import OutboxDesk
@@ -44,7 +45,7 @@ class Beat(Generic[T]):
 
     @property
     def heard(self) -> Heard[T]:
-        """What it said last."""
+        """Its last word."""
         return self._heard
 
     def start(self) -> None:
@@ -168,6 +169,8 @@ class Watch:
             each.join(5.0)
         for desk in self._desks:
             desk.close()
+        for cluster in self.kafka.values():
+            cluster.close()
 
     def samples(self) -> Samples:
         """Return what all sources said last."""

@@ -154,7 +154,7 @@ class _Spark(BaseModel):
     """The name of its query."""
 
     checkpoint: str = ""
-    """Its checkpoint."""
+    """Its checkpoint, where it can be reached from here."""
 
 
 class _Read(BaseModel):

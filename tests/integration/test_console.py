@@ -6,9 +6,8 @@ from pathlib import Path
 from dovecote.devstack import Stack
 from outbox import Event
 from tests.support.console_parts import Fleet, Shown, console, ended, fleet
-from tests.support.consuming import event
 from tests.support.delivering import Endpoint, Reply
-from tests.support.relaying import commit
+from tests.support.relaying import commit, event
 from tests.support.topics import delete_topic, make_topic
 from tests.support.waiting import until
 
@@ -29,7 +28,7 @@ def test_each_trouble_is_shown_within_seconds_and_gone_when_it_is_mended(
         relay, consumer, _ = parts.relay(), parts.consumer(), parts.pushing()
         _subscribe(parts, endpoint, "hook", "orders")
         with console(parts.settings(relay)) as shown:
-            commit(parts.dsn, *(event("orders", f"k{n}", n) for n in range(5)))
+            commit(parts.dsn, *(event("orders", n) for n in range(5)))
             _all_well(shown)
             _unauthorized(shown, parts, answers)
             _missing_topic(shown, parts, endpoint)
@@ -66,7 +65,7 @@ def _all_well(shown: Shown) -> None:
 
 def _unauthorized(shown: Shown, parts: Fleet, answers: dict[str, int]) -> None:
     answers["status"] = 401
-    commit(parts.dsn, event("orders", "k1", 100))
+    commit(parts.dsn, event("orders", 100))
     _shows(shown, "push/main/hook", "401")
     answers["status"] = 204
     _gone(shown, "push/main/hook", within=90)

@@ -1,4 +1,4 @@
-"""What the sources say, as values; None is what nobody knows."""
+"""The facts that sources say, as values; None is a fact that nobody knows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Heard(Generic[T_co]):
-    """What a source said last; times are seconds since 1970."""
+    """The last word of a source; times are seconds since 1970."""
 
     value: T_co | None = None
     at: float | None = None
@@ -41,7 +41,7 @@ class ShardFacts:
 
 @dataclass(frozen=True, slots=True)
 class OutboxFacts:
-    """What Postgres says of an outbox."""
+    """The facts that Postgres has of an outbox."""
 
     shards: Sequence[ShardFacts]
     topics: Sequence[str] = ()
@@ -50,7 +50,7 @@ class OutboxFacts:
 
 @dataclass(frozen=True, slots=True)
 class OutboxLag:
-    """What waits to be published; it needs Postgres and Kafka."""
+    """The events that wait to be published; it takes Postgres and Kafka to know."""
 
     rows: int | None
     seconds: float | None
@@ -83,7 +83,7 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What a cluster of Kafka says."""
+    """The facts that a cluster of Kafka has."""
 
     topics: Mapping[str, TopicFacts]
     groups: Mapping[str, GroupFacts]
@@ -91,7 +91,7 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
-    """What one process says of itself."""
+    """The facts that one process says of itself."""
 
     state: StateName
     role: str
@@ -107,7 +107,7 @@ class ProcessFacts:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionFacts:
-    """What push says of a subscription."""
+    """The facts that push has of a subscription."""
 
     id: str
     topics: Sequence[str]
@@ -127,7 +127,7 @@ class SubscriptionFacts:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """What all sources said, by the names of the parts."""
+    """The last words of all sources, by the names of the parts."""
 
     clusters: Mapping[str, Heard[ClusterFacts]]
     """By the name of the cluster."""

@@ -44,7 +44,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Motion:
-    """What was seen of a part over time."""
+    """The motion of a part, as it was seen over time."""
 
     rate: float | None = None
     """Events a second."""

@@ -22,7 +22,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """What is remembered of one count."""
+    """The memory of one count."""
 
     last: Count
     base: Count

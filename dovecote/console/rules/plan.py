@@ -1,10 +1,8 @@
-"""What the settings file says that there is, in the form that the rules need."""
+"""The parts that there should be, in the form that the rules need."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
-
-from dovecote.observe.sources import OutboxSource, SourcesSettings, SparkSource
 
 ReaderKind = Literal["consumer", "spark"]
 
@@ -64,58 +62,3 @@ class Plan:
             yield from ((reader.kind, each) for each in reader.urls)
         for push in self.pushes:
             yield from (("push", each) for each in push.urls)
-
-
-def plan(sources: SourcesSettings, clusters: Mapping[str, str]) -> Plan:
-    """Return the plan of a file; `clusters` names the cluster of each part, by its id."""
-    readers = [
-        ReaderPlan(
-            "consumer",
-            name,
-            clusters[f"consumer/{name}"],
-            each.metrics,
-            each.group,
-            each.topics,
-            {
-                **{tier.topic: "retry" for tier in each.retries.tiers},
-                **dict.fromkeys(filter(None, [each.retries.dead_letter_topic]), "dead"),
-            },
-        )
-        for name, each in sources.consumer.items()
-    ]
-    readers += [
-        ReaderPlan(
-            "spark",
-            name,
-            clusters[f"spark/{name}"],
-            each.metrics,
-            "",
-            each.source.topics,
-            _written(each),
-        )
-        for name, each in sources.spark.items()
-    ]
-    return Plan(
-        [_outbox(name, each, clusters[f"outbox/{name}"]) for name, each in sources.outbox.items()],
-        readers,
-        [
-            PushPlan(name, clusters[f"push/{name}"], each.metrics, each.url is not None)
-            for name, each in sources.push.items()
-        ],
-    )
-
-
-def _outbox(name: str, source: OutboxSource, cluster: str) -> OutboxPlan:
-    return OutboxPlan(name, cluster, source.metrics, source.progress_topic, source.shards)
-
-
-_ROLES = {"topic": "", "retry_topic": "retry", "dead_letter_topic": "dead"}
-
-
-def _written(source: SparkSource) -> dict[str, str]:
-    """Return the topics of a job's output."""
-    return {
-        str(source.output[field]): role
-        for field, role in _ROLES.items()
-        if isinstance(source.output.get(field), str) and source.output[field]
-    }

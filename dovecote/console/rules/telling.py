@@ -76,7 +76,7 @@ def troubles(drawing: Drawing, samples: Samples, memory: Memory, now: float) -> 
 def _of_parts(drawing: Drawing, memory: Memory, now: float) -> Iterator[TroubleShape]:
     for each in drawing.nodes.values():
         judged = each.judged
-        # What an operator stopped or what begins is no trouble; what a source hides is said once.
+        # A part that an operator stopped, or that begins, is no trouble; a source is said once.
         if judged.state in GREEN or judged.state in _CALM or judged.cause:
             continue
         yield TroubleShape(

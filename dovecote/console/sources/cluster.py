@@ -59,6 +59,10 @@ class ClusterSource:
             what = error.args[0]
             raise DovecoteError(told(what, right("Describe", "topic", "*"))) from error
 
+    def close(self) -> None:
+        """End the client."""
+        self._admin = None
+
     def _asked(self, wanted: Collection[str]) -> ClusterFacts:
         if self._admin is None:
             self._admin = lasting(AdminClient, self._kafka, _log, patience=self._timeout)
