@@ -51,7 +51,7 @@ class Health:
             if role != self._role:
                 self._active = now
             if role != "active":
-                # What an active relay has seen is of no use to a standby, nor to its next term.
+                # A standby has no use for the facts of an active relay, nor has its next term.
                 self._published = self._parked_at = None
                 self._lag, self._parked = Lag(), 0
             self._role, self._failure, self._progressed = role, "", now

@@ -15,7 +15,7 @@ _AGAIN_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What is known of a server."""
+    """The facts that are known of a server."""
 
     seconds: float | None
     """How long ago it answered last; None: it never has."""
