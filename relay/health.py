@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dovecote.process.health import HealthReport
-from dovecote.process.proof import Answered, Proof
+from dovecote.process.proof import LastAnswer, Proof
 from relay.errors import Fenced, LeaseLost, Outage, Unpublishable
 from relay.metrics import Metrics
 from relay.rules.condition import RelaySeen, Role, condition
@@ -100,7 +100,7 @@ class Health:
         return HealthReport(ok=ok, role=seen.role, reason=reason, state=state)
 
     def _seen(self) -> RelaySeen:
-        answered = Answered(0.0) if self._proof is None else self._proof.seen()
+        answered = LastAnswer(0.0) if self._proof is None else self._proof.seen()
         with self._lock:
             now = time.monotonic()
             return RelaySeen(

@@ -42,7 +42,7 @@ class Counts(BaseModel):
     dead: int
 
 
-class Health(BaseModel):
+class SubscriptionHealth(BaseModel):
     """How the subscription is, from what became of its last requests."""
 
     state: State
@@ -79,7 +79,7 @@ class Details(Summary):
     """A subscription, and its results so far."""
 
     created_at: AwareDatetime
-    health: Health
+    health: SubscriptionHealth
     counts: Counts
     delivery: Delivery
 
