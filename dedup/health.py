@@ -17,7 +17,7 @@ _OBSERVED_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """What the poll thread measures once a second."""
+    """The measures that the poll thread takes once a second."""
 
     lacking: str = ""
     """Topics that cannot be read."""
@@ -65,10 +65,10 @@ class Health:
     """Offsets that the topics had deleted before they were read."""
 
     levels: Levels = Levels()
-    """What the poll thread measured last."""
+    """The last measures of the poll thread."""
 
     recent: Recent = field(default_factory=Recent, repr=False)
-    """What became of the last minute's records."""
+    """The outcomes of the last minute's records."""
 
     shared: Proof | None = field(default=None, repr=False)
     """Whether all partitions of the group have a member; asked while this one has none."""

@@ -51,7 +51,7 @@ class Guardian:
         self._warned = False
         self._spent = threading.Event()
         self.lag = Lag()
-        """What waited at the last beat."""
+        """The lag at the last beat."""
 
     def beat(self, conn: psycopg.Connection, progress: Progress | None) -> None:
         """Measure once."""

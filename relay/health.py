@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dovecote.process.health import HealthReport
-from dovecote.process.proof import Answered, Proof
+from dovecote.process.proof import LastAnswer, Proof
 from relay.errors import Fenced, LeaseLost, Outage, Unpublishable
 from relay.metrics import Metrics
 from relay.rules.condition import RelaySeen, Role, condition
@@ -51,7 +51,7 @@ class Health:
             if role != self._role:
                 self._active = now
             if role != "active":
-                # What an active relay has seen is of no use to a standby, nor to its next term.
+                # A standby has no use for the facts of an active relay, nor has its next term.
                 self._published = self._parked_at = None
                 self._lag, self._parked = Lag(), 0
             self._role, self._failure, self._progressed = role, "", now
@@ -100,7 +100,7 @@ class Health:
         return HealthReport(ok=ok, role=seen.role, reason=reason, state=state)
 
     def _seen(self) -> RelaySeen:
-        answered = Answered(0.0) if self._proof is None else self._proof.seen()
+        answered = LastAnswer(0.0) if self._proof is None else self._proof.seen()
         with self._lock:
             now = time.monotonic()
             return RelaySeen(

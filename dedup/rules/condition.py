@@ -13,7 +13,7 @@ _STORM = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSeen:
-    """What was seen of a consumer; times are seconds that have passed since, None: never."""
+    """The facts of a consumer; times are seconds that have passed since, None: never."""
 
     role: Role
     stall_after: float = 60.0
@@ -24,7 +24,7 @@ class ConsumerSeen:
     away_after: float = 60.0
     """How long that may take, because members are shared out anew from time to time."""
     said: str = ""
-    """What Kafka said last, if it was an error."""
+    """The last error that Kafka returned; empty: there is none."""
     polled: float = 0.0
     progressed: float = 0.0
     """Since a record was completed, or none in memory was due."""

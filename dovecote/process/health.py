@@ -50,4 +50,4 @@ class StateNumbers(Collector):
 
 
 STATE_HELP = "1 for the state that it is in, 0 for all others, by `state`."
-"""What metrics say of the states."""
+"""The words of metrics about the states."""

@@ -14,8 +14,8 @@ _AGAIN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """What is known of a server."""
+class LastAnswer:
+    """The facts that are known of a server."""
 
     seconds: float | None
     """How long ago it answered last; None: it never has."""
@@ -51,10 +51,10 @@ class Proof:
         with self._lock:
             self._heard, self._trouble = self._clock(), ""
 
-    def seen(self) -> Answered:
+    def seen(self) -> LastAnswer:
         with self._lock:
             ago = None if self._heard is None else max(0.0, self._clock() - self._heard)
-            return Answered(ago, self._trouble)
+            return LastAnswer(ago, self._trouble)
 
     def once(self) -> None:
         """Ask, unless the server has answered something a short while ago."""

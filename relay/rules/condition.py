@@ -10,7 +10,7 @@ Role: TypeAlias = Literal["starting", "standby", "active", "stopped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelaySeen:
-    """What was seen of a relay; times are seconds that have passed since, None: never."""
+    """The facts of a relay; times are seconds that have passed since, None: never."""
 
     role: Role
     failure: str = ""
@@ -30,7 +30,7 @@ class RelaySeen:
     lag_seconds: float = 0.0
     behind_after: float = MINUTE
     lag_bytes: int = 0
-    """Of the write-ahead log."""
+    """Bytes of the write-ahead log that wait."""
     warn_bytes: int | None = None
     parked: int = 0
     """Events that are parked."""
@@ -100,7 +100,7 @@ def _parked(count: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideSeen:
-    """What was seen of an outbox from outside, while Kafka and Postgres answered."""
+    """The facts of an outbox from outside, while Kafka and Postgres answered."""
 
     active: bool
     moved: bool = True

@@ -10,7 +10,7 @@ Role: TypeAlias = Literal["starting", "running", "stopped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySeen:
-    """What was seen of a query; times are seconds that have passed since, None: never."""
+    """The facts of a query; times are seconds that have passed since, None: never."""
 
     role: Role
     progressed: float = 0.0

@@ -20,12 +20,12 @@ from dovecote.process.settings import Duration, HttpSettings
 from spark_jobs.query.condition import QuerySeen, Role, condition
 from spark_jobs.query.metrics import Metrics
 from spark_jobs.query.progress import BatchLine, Summary, ends, lags
-from spark_jobs.query.proofs import kafka_proof
 from spark_jobs.query.settings import SourceSettings, SparkSettings
 from spark_jobs.query.source import Reading
 from spark_jobs.sink.group import GroupOffsets
 from spark_jobs.source.cluster import Cluster
 from spark_jobs.source.held_back import Held, HeldBack
+from spark_jobs.source.proofs import kafka_proof
 
 _log = logging.getLogger("dovecote.spark")
 

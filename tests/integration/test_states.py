@@ -119,7 +119,7 @@ def test_a_consumer_says_that_its_inbox_is_away(
     name, kafka = topic(1), stack.kafka.bootstrap
     with psycopg.connect(database) as conn:
         inbox_schema.install(conn)
-    given = conninfo_to_dict(database)
+    given: dict[str, Any] = conninfo_to_dict(database)
     monkeypatch.setenv("PGPASSWORD", str(given.pop("password", "")))
     its_name, elsewhere = str(given["dbname"]), make_conninfo(**{**given, "dbname": "postgres"})
     shut = SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(Identifier(its_name))

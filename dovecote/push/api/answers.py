@@ -42,7 +42,7 @@ class Counts(BaseModel):
     dead: int
 
 
-class Health(BaseModel):
+class SubscriptionHealth(BaseModel):
     """How the subscription is, from what became of its last requests."""
 
     state: State
@@ -79,9 +79,13 @@ class Details(Summary):
     """A subscription, and its results so far."""
 
     created_at: AwareDatetime
+<<<<<<< HEAD
     health: Health
     version: int
     """Rises with every change of a field."""
+=======
+    health: SubscriptionHealth
+>>>>>>> health
     counts: Counts
     delivery: Delivery
 

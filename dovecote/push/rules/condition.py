@@ -23,7 +23,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliverySeen:
-    """What one process has seen of a subscription; times are seconds that have passed since."""
+    """The facts of a subscription in one process; times are seconds that have passed since."""
 
     consumer: State
     """The state of its consumer."""
@@ -67,7 +67,7 @@ def delivery(seen: DeliverySeen, now: float) -> Condition:  # noqa: PLR0911  # o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionSeen:
-    """What is stored of a subscription."""
+    """The stored facts of a subscription."""
 
     status: str
     """`active`, `paused` or `disabled`."""
@@ -101,7 +101,7 @@ def subscription(seen: SubscriptionSeen, now: float) -> Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSeen:
-    """What was seen of a process of push; times are seconds that have passed since."""
+    """The facts of a process of push; times are seconds that have passed since."""
 
     failure: str = ""
     """Why it does not follow what is stored; empty: it does."""

@@ -9,7 +9,7 @@ KEPT = 100
 
 @dataclass(frozen=True, slots=True)
 class Recently:
-    """What the last requests came to."""
+    """The results of the last requests."""
 
     total: int = 0
     failed: int = 0

@@ -1,6 +1,6 @@
 """A server is asked now and then, and what it answers is known for a while."""
 
-from dovecote.process.proof import Answered, Proof
+from dovecote.process.proof import LastAnswer, Proof
 
 
 class Clock:
@@ -11,7 +11,7 @@ class Clock:
 
 
 def test_nothing_is_known_before_the_first_answer() -> None:
-    assert Proof(str).seen() == Answered(None)
+    assert Proof(str).seen() == LastAnswer(None)
 
 
 def test_an_answer_counts_from_when_it_came() -> None:
@@ -19,16 +19,16 @@ def test_an_answer_counts_from_when_it_came() -> None:
     proof = Proof(str, clock=clock)
     proof.once()
     clock.now += 7
-    assert proof.seen() == Answered(7.0)
+    assert proof.seen() == LastAnswer(7.0)
 
 
 def test_a_refusal_is_trouble_until_the_next_answer() -> None:
     answers, clock = ["topic 'x': no right", ""], Clock()
     proof = Proof(lambda: answers.pop(0), clock=clock)
     proof.once()
-    assert proof.seen() == Answered(None, "topic 'x': no right")
+    assert proof.seen() == LastAnswer(None, "topic 'x': no right")
     proof.once()
-    assert proof.seen() == Answered(0.0)
+    assert proof.seen() == LastAnswer(0.0)
 
 
 def test_an_error_is_trouble_and_ends_nothing() -> None:
@@ -38,7 +38,7 @@ def test_an_error_is_trouble_and_ends_nothing() -> None:
 
     proof = Proof(fails, clock=Clock())
     proof.once()
-    assert proof.seen() == Answered(None, "nobody answers")
+    assert proof.seen() == LastAnswer(None, "nobody answers")
 
 
 def test_a_server_that_has_just_answered_is_not_asked() -> None:
