@@ -46,7 +46,8 @@ _HEAD = """\
 
 <!-- `python -m tests.settings_page` makes this from docstrings: change them there. -->
 
-This page lists every setting of the relay, the consumer, push, the Spark jobs, the auditor and the console.
+This page lists every setting of the relay, the consumer, push, the Spark jobs and what watches
+them.
 The guides explain them by task; this page is for looking them up.
 
 * [The relay](#the-relay)

@@ -79,13 +79,9 @@ class Details(Summary):
     """A subscription, and its results so far."""
 
     created_at: AwareDatetime
-<<<<<<< HEAD
-    health: Health
+    health: SubscriptionHealth
     version: int
     """Rises with every change of a field."""
-=======
-    health: SubscriptionHealth
->>>>>>> health
     counts: Counts
     delivery: Delivery
 
