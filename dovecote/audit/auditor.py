@@ -163,7 +163,7 @@ class Auditor:
                 each.close()
                 self.followers[index] = self._following(index)
         for pushing in self.pushers:
-            comparison.guarded(pushing.pusher.part, lambda pushing=pushing: (pushing.look(), True))
+            comparison.guarded(pushing.pusher.part, pushing.look)
 
     def _report(self, report: Callable[[dict[str, Any]], None]) -> None:
         if not self.judge.found:

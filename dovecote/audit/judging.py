@@ -1,6 +1,7 @@
 """Look more closely at what stayed open, and say what it is."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from dovecote.audit.comparing import Comparison, wall
 from dovecote.audit.postgres import Evidence
@@ -47,7 +48,7 @@ class Judge:
         for index in range(len(of.readers)):
             of.guarded(
                 f"asking {of.plan.outboxes[index].part}",
-                lambda index=index: self._ask(index, until, grace),
+                partial(self._ask, index, until, grace),
             )
         self._late()
 
@@ -157,7 +158,7 @@ class Judge:
             for index, reader in enumerate(of.readers):
                 told = of.guarded(
                     f"asking {of.plan.outboxes[index].part}",
-                    lambda reader=reader, ids=ids: reader.known_ids(ids),
+                    partial(reader.known_ids, ids),
                 )
                 if told is None:
                     return
