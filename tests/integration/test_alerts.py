@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry
 from dedup.rules.policies.results import Result
 from dovecote.devstack.places import free_port
 from dovecote.process.health import HealthReport
-from dovecote.process.states import State
 from dovecote.process.http.state import serve
+from dovecote.process.states import State
 from outbox import Event
 from outbox.tokens.source import source_of
 from proof.identities.provider import Provider
