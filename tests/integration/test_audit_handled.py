@@ -1,5 +1,6 @@
 """`dovecote audit` compares what a real consumer has passed with its inbox and dead letters."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ import pytest
 from dedup.inbox import schema as inbox_schema
 from dedup.rules.policies.results import Again, Result, Skip
 from outbox import Event, write
-from tests.support.audited import Followed, kinds
+from tests.support.audited import Followed, Running, kinds
 from tests.support.consuming import consuming
 from tests.support.finding import without_password
 from tests.support.fix_stack import MakeTopic, Servers
@@ -66,7 +67,7 @@ def handle(event: Event) -> Result | None:
         case "skip":
             return Skip("not ours")
         case "again":
-            return Again()
+            return Again(timedelta(minutes=10))
         case _:
             return None
 
@@ -89,6 +90,10 @@ def consume(shop: Followed, *, records: int, **given: Any) -> None:
             within=40,
             what=f"{records} records done",
         )
+
+
+def begun(auditor: Running, times: int) -> None:
+    until(lambda: auditor.log.count("auditing") == times, within=30, what="it audits")
 
 
 def forget(shop: Followed, event: Event) -> None:
@@ -135,10 +140,11 @@ def test_records_that_a_filter_skips_are_not_found(shop: Followed, fleet: Relays
 def test_an_auditor_that_goes_on_finds_it_once_and_waits_for_a_consumer_that_is_behind(
     shop: Followed, fleet: Relays
 ) -> None:
-    first = commit(shop, fleet, *(f"n{n}" for n in range(20)))
+    commit(shop, fleet, *(f"n{n}" for n in range(20)))
     file = shop.settings(state=str(shop.folder / "audit.sqlite3"))
     with shop.auditing(file) as auditor:
         consume(shop, records=20)
+        begun(auditor, 1)
         second = commit(shop, fleet, "dead", *(f"m{n}" for n in range(20)))
         auditor.kill()
         consume(shop, records=21)
@@ -150,7 +156,7 @@ def test_an_auditor_that_goes_on_finds_it_once_and_waits_for_a_consumer_that_is_
         auditor.kill()
         auditor.start()
         consume(shop, records=5)
-        until(lambda: auditor.log.count("auditing") == 3, within=30, what="the auditor is back")
+        begun(auditor, 3)
         assert auditor.stop() == 0
         found = [(each["kind"], each["id"]) for each in auditor.told() if "kind" in each]
-    assert {*found} == {("unhandled", second["m7"].id)}, first
+    assert {*found} == {("unhandled", second["m7"].id)}
