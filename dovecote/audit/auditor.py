@@ -137,7 +137,9 @@ class Auditor:
                 return
 
     def _has_read(self, until: int, *, rows: bool) -> bool:
-        return rows and all(each.covered >= until for each in self.comparison.outlooks)
+        return rows and all(
+            each.in_log or each.covered >= until for each in self.comparison.outlooks
+        )
 
     def _step(self) -> bool:
         moved = self.comparison.step()
@@ -168,7 +170,7 @@ class Auditor:
                 each.close()
                 self.followers[index] = self._following(index)
         for pushing in self.pushers:
-            comparison.guarded(pushing.pusher.part, lambda pushing=pushing: (pushing.look(), True))
+            comparison.guarded(pushing.pusher.part, pushing.look)
 
     def _report(self, report: Callable[[dict[str, Any]], None]) -> None:
         if not self.judge.found:

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dovecote.audit.away import Away, away
@@ -130,7 +131,7 @@ class Comparison:
             most = _MOST_AHEAD if self._records_come else _MOST_OPEN
             if len(self.matcher.rows) + self.store.cold < most:
                 part = self.plan.outboxes[index].part
-                done = self.guarded(part, lambda index=index: self._rows(index))
+                done = self.guarded(part, partial(self._rows, index))
                 self.outlooks[index].checked &= done is not None
                 moved |= bool(done)
         if self.now() - self._looked > _LOOK_EVERY or len(self.topics.names) < len(
@@ -335,7 +336,7 @@ class Comparison:
         for index, reader in enumerate(self.readers):
             told = self.guarded(
                 f"parked of {self.plan.outboxes[index].part}",
-                lambda reader=reader, index=index: reader.parked(self._parked_at[index]),
+                partial(reader.parked, self._parked_at[index]),
             )
             if told is None:
                 continue

@@ -1,6 +1,7 @@
 """Look more closely at what stayed open, and say what it is."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from dovecote.audit.comparing import Comparison, wall
 from dovecote.audit.postgres import Evidence
@@ -47,7 +48,7 @@ class Judge:
         for index in range(len(of.readers)):
             of.guarded(
                 f"asking {of.plan.outboxes[index].part}",
-                lambda index=index: self._ask(index, until, grace),
+                partial(self._ask, index, until, grace),
             )
         self._late()
 
@@ -55,9 +56,10 @@ class Judge:
         """Return whether something that was read up to a time is not judged."""
         matcher = self._of.matcher
         rows = (n for n, _ in matcher.rows_until(until, _MOST) if n not in matcher.parked)
-        return bool(
-            self._claims or matcher.suspicions or any(rows) or matcher.records_until(until, 1)
-        )
+        # Records may be of an outbox in the log, which has no rows: they wait for ever.
+        in_log = any(each.in_log for each in self._of.outlooks)
+        records = not in_log and matcher.records_until(until, 1)
+        return bool(self._claims or matcher.suspicions or any(rows) or records)
 
     def add(self, finding: Finding) -> None:
         """Keep a finding, unless an operator knows of it."""
@@ -157,7 +159,7 @@ class Judge:
             for index, reader in enumerate(of.readers):
                 told = of.guarded(
                     f"asking {of.plan.outboxes[index].part}",
-                    lambda reader=reader, ids=ids: reader.known_ids(ids),
+                    partial(reader.known_ids, ids),
                 )
                 if told is None:
                     return

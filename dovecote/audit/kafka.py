@@ -102,8 +102,8 @@ class Topics:
         self.trouble = ""
         try:
             messages = self._consumer.consume(most, seconds)
-        except KafkaException as error:
-            self.trouble = error.args[0].str()
+        except KafkaException as failure:
+            self.trouble = failure.args[0].str()
             return raws
         for message in messages:
             error = message.error()

@@ -19,7 +19,7 @@ _ANSWER_MILLISECONDS = 60_000
 _CURSOR_ROUNDS = 60
 _COLUMNS = sql.SQL(
     "position, (extract(epoch FROM appended_at) * 1000)::bigint, topic, source, uuid_send(id), "
-    + DIGEST_SQL  # type: ignore[arg-type]  # a constant
+    + DIGEST_SQL
 )
 
 
@@ -207,11 +207,11 @@ class Reader:
         conn.rollback()
         conn.autocommit = True
 
-    def _ask(self, query: sql.Composable, values: Sequence[Any] = ()) -> list[TupleRow]:
+    def _ask(self, query: sql.SQL | sql.Composed, values: Sequence[Any] = ()) -> list[TupleRow]:
         try:
             if self._asking is None or self._asking.closed:
                 self._asking = self._connect()
-            return self._asking.execute(query, values).fetchall()  # type: ignore[arg-type]  # composed here
+            return self._asking.execute(query, values).fetchall()
         except (psycopg.Error, DovecoteError) as error:
             self.close()
             raise away(self.outbox.part, error) from error

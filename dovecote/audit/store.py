@@ -136,7 +136,7 @@ class Store:
         for topic_number, key, *last in self._db.execute(
             'SELECT topic, key, partition, "offset", position, seen FROM keys ORDER BY seq'
         ):
-            known[topic_number, key] = tuple(last)  # type: ignore[assignment]  # four numbers
+            known[topic_number, key] = tuple(last)
         matcher.remember(known)
         matcher.kept = int(self.fact("ran", 0))
 

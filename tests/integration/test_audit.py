@@ -102,7 +102,7 @@ def test_ids_of_any_version_and_one_id_in_two_topics_are_compared(
     other = topic(1)
     with psycopg.connect(shop.dsn) as conn:
         made = [
-            Event(topic=name, type="T", source=source, key="k", value=b"v", id=id_)
+            Event(topic=name, type="T", source=source, key="k", value=b"v", id=str(id_))
             for id_ in (uuid.uuid4(), uuid.uuid5(uuid.NAMESPACE_URL, "x"))
             for name in (shop.topic, other)
             for source in ("/a", "/b")
