@@ -221,7 +221,7 @@ class Auditor:
 
     def state(self) -> dict[str, Any]:
         """Return the statement since the last one, sealed; the next one begins after it."""
-        # What is counted and where the reading is are kept together, before they are stated.
+        # The counts and the places of the reading are kept together, before they are stated.
         self._commit()
         comparison, store = self.comparison, self._store
         until = wall()

@@ -59,7 +59,8 @@ def test_records_that_retention_deleted_are_not_lost_and_others_are(
 
 
 def test_a_topic_that_was_made_anew_has_lost_nothing(shop: Shop) -> None:
-    file = shop.settings(state=str(shop.folder / "audit.sqlite3"), **{"http.port": 0})
+    shop.extra["http.port"] = 0
+    file = shop.settings(state=str(shop.folder / "audit.sqlite3"))
     with shop.auditing(file) as auditor:
         shop.publish(shop.write(30))
         confirm(shop)

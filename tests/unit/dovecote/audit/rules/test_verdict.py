@@ -1,4 +1,4 @@
-"""What an open row or an open record means."""
+"""The auditor says what an open row or an open record means."""
 
 from typing import Any
 
