@@ -17,8 +17,10 @@ from dovecote.audit.parts import Plan
 from dovecote.audit.pushing import Pushing
 from dovecote.audit.rules.matching import Counts
 from dovecote.audit.rules.statement import BEGINNING, sealed
+from dovecote.audit.statements import append
 from dovecote.audit.store import Store
 from dovecote.process.health import HealthReport
+from dovecote.process.states import State
 
 _log = logging.getLogger("dovecote.audit")
 _COMMIT_SECONDS, _JUDGE_SECONDS, _FOLLOW_SECONDS, _SHOW_SECONDS = 2.0, 1.0, 2.0, 5.0
@@ -57,6 +59,9 @@ class Auditor:
         self._reported: set[str] = set()
         self._began_at: int = store.fact("began_at") or wall()
         self._last_day: int = store.fact("last_day") or wall() // _DAY
+        store.note("began_at", self._began_at)
+        store.note("last_day", self._last_day)
+        self._write()
 
     def close(self) -> None:
         """Close what is open; what is not committed is read again."""
@@ -85,7 +90,7 @@ class Auditor:
                 self._show()
                 self._shown = now
             if wall() // _DAY > self._last_day:
-                report(self.state(ends_day=True))
+                report(self.state())
             if not moved:
                 stop.wait(0.02)
         self._commit()
@@ -132,7 +137,9 @@ class Auditor:
                 return
 
     def _has_read(self, until: int, *, rows: bool) -> bool:
-        return rows and all(each.covered >= until for each in self.comparison.outlooks)
+        return rows and all(
+            each.in_log or each.covered >= until for each in self.comparison.outlooks
+        )
 
     def _step(self) -> bool:
         moved = self.comparison.step()
@@ -195,6 +202,7 @@ class Auditor:
         metrics.troubles.set(len(comparison.troubles))
         metrics.state_bytes.set(self._store.size())
         metrics.events.set(comparison.events)
+        self._write()
         window = int(self.plan.window * 1000)
         self._store.forget(wall() - window, wall(), comparison.now() - window)
         self._store.forget_aside(wall() - 30 * _DAY)
@@ -202,22 +210,19 @@ class Auditor:
     def ready(self) -> HealthReport:
         """Return whether everything could be looked at within the last minute."""
         troubles = self.comparison.troubles
+        why = next(iter(troubles.values()), "")
         if self._worked is None:
-            why = next(iter(troubles.values()), "nothing was read yet")
-            return HealthReport(
-                ok=not troubles, role="failing" if troubles else "starting", reason=why
-            )
+            state = State.FAILING if troubles else State.STARTING
+            return _health(state, why or "nothing was read yet", ok=not troubles)
         if time.monotonic() - self._worked > _FRESH_SECONDS:
-            return HealthReport(ok=False, role="failing", reason=next(iter(troubles.values()), ""))
+            return _health(State.FAILING, why or "nothing was read within the last minute")
         covered = all(each.complete for each in self.comparison.outlooks)
-        return HealthReport(
-            ok=True,
-            role="working" if covered else "behind",
-            reason=next(iter(troubles.values()), ""),
-        )
+        return _health(State.WORKING if covered else State.BEHIND, why, ok=True)
 
-    def state(self, *, ends_day: bool = False) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Return the statement since the last one, sealed; the next one begins after it."""
+        # The counts and the places of the reading are kept together, before they are stated.
+        self._commit()
         comparison, store = self.comparison, self._store
         until = wall()
         topics = {}
@@ -240,24 +245,39 @@ class Auditor:
             "troubles": sorted(comparison.troubles.values()),
         }
         statement = sealed(told, store.fact("last_hash", BEGINNING))
-        if ends_day or self.plan.statements is not None:
-            self._write(statement)
         for topic in comparison.matcher.topics:
             topic.counts = Counts()
         self._began_at, self._last_day = until, until // _DAY
         with store.whole():
             store.stated()
+            store.note("topics", [asdict(each) for each in comparison.matcher.topics])
             store.note("statements", told["statement"])
             store.note("last_hash", statement["hash"])
             store.note("began_at", self._began_at)
             store.note("last_day", self._last_day)
+            if self.plan.statements is not None:
+                store.note("unwritten", [*store.fact("unwritten", []), statement])
+        self._write()
         return statement
 
-    def _write(self, statement: dict[str, Any]) -> None:
-        if self.plan.statements is not None:
-            with self.plan.statements.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(statement) + "\n")
-                file.flush()
+    def _write(self) -> None:
+        """Write the statements that no file has yet; a kill at any moment writes none twice."""
+        file, unwritten = self.plan.statements, self._store.fact("unwritten", [])
+        if file is None or not unwritten:
+            return
+        try:
+            append(file, unwritten)
+        except OSError as error:
+            self.comparison.troubles["statements"] = (
+                f"cannot write {file}: {error}: {len(unwritten)} statements wait in the state file"
+            )
+            return
+        self.comparison.troubles.pop("statements", None)
+        self._store.note("unwritten", [])
+
+
+def _health(state: State, reason: str, *, ok: bool = False) -> HealthReport:
+    return HealthReport(ok=ok, role="auditor", reason=reason, state=state)
 
 
 def _time(milliseconds: int) -> str:

@@ -1,9 +1,9 @@
 """Compare what a consumer's group has passed with its inbox, retry topics and dead letters."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import Connection, sql
@@ -19,6 +19,9 @@ from dovecote.audit.rules.handled import Passed
 from dovecote.audit.store import Store
 from outbox.errors import DovecoteError
 from outbox.postgres.session import connect
+
+if TYPE_CHECKING:
+    from dovecote.observe.topics import Topic
 
 _CHUNK = 10_000
 _POLLS = 40
@@ -37,6 +40,8 @@ class Following:
         told = store.fact(self._fact, {})
         self._checked: dict[str, int] = told.get("checked", {})
         self._read: dict[str, int] = told.get("aside", {})
+        self._ids: dict[str, str] = told.get("ids", {})
+        """Kafka's own ids of the topics, by which one that was made anew is known."""
         self._begun: set[str] = set(told.get("begun", []))
         self.counts: dict[str, int] = told.get(
             "counts", {"passed": 0, "handled": 0, "aside": 0, "unhandled": 0, "unjudged": 0}
@@ -65,6 +70,7 @@ class Following:
         names = [*follower.topics, *follower.retries]
         self._name(self._topics, names)
         described = self._topics.describe(names)
+        self._note_anew(described)
         ends: dict[tuple[int, int], int] = {}
         self._topics.positions = {}
         for number, name in enumerate(names):
@@ -87,6 +93,17 @@ class Following:
         records = self._passed(ends, names)
         self._read_aside()
         return self._judge(records, names, now, self._grace if grace is None else grace)
+
+    def _note_anew(self, described: "Mapping[str, Topic]") -> None:
+        """Begin anew in topics that were made anew: their offsets are others."""
+        for name, topic in described.items():
+            if topic.id is None or self._ids.setdefault(name, topic.id) == topic.id:
+                continue
+            self._ids[name] = topic.id
+            for known in (self._checked, self._read):
+                for place in [each for each in known if each.rpartition("/")[0] == name]:
+                    del known[place]
+            self._begun = {each for each in self._begun if each.rpartition("/")[0] != name}
 
     @staticmethod
     def _name(topics: Topics, names: Sequence[str]) -> None:
@@ -127,6 +144,7 @@ class Following:
             return
         self._name(self._aside, names)
         described = self._aside.describe(names)
+        self._note_anew(described)
         self._aside.positions = {
             number: {
                 each.number: max(each.first or 0, self._read.get(f"{name}/{each.number}", 0))
@@ -197,6 +215,7 @@ class Following:
                 "checked": self._checked,
                 "aside": self._read,
                 "begun": sorted(self._begun),
+                "ids": self._ids,
                 "counts": self.counts,
                 "names": list(names),
             },

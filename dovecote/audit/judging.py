@@ -56,9 +56,10 @@ class Judge:
         """Return whether something that was read up to a time is not judged."""
         matcher = self._of.matcher
         rows = (n for n, _ in matcher.rows_until(until, _MOST) if n not in matcher.parked)
-        return bool(
-            self._claims or matcher.suspicions or any(rows) or matcher.records_until(until, 1)
-        )
+        # Records may be of an outbox in the log, which has no rows: they wait for ever.
+        in_log = any(each.in_log for each in self._of.outlooks)
+        records = not in_log and matcher.records_until(until, 1)
+        return bool(self._claims or matcher.suspicions or any(rows) or records)
 
     def add(self, finding: Finding) -> None:
         """Keep a finding, unless an operator knows of it."""

@@ -91,7 +91,7 @@ def audit(
 
         stop = threading.Event()
         on_end(lambda *_: stop.set())
-        with served(settings.audit.http, auditor, auditor.metrics.registry, log):
+        with served(settings.audit.http, auditor, auditor.metrics.registry, log, part="audit"):
             log.info("auditing %s", ", ".join(each.part for each in plan.outboxes))
             auditor.run(stop, lambda told: _report(told, as_json=as_json))
     log.info("stopped")

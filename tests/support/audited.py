@@ -69,7 +69,7 @@ class Shop:
         )
         for event in events:
             key, its_value, its_headers = encode(event)
-            where: Any = {} if partition is None else {"partition": partition}
+            where: dict[str, Any] = {} if partition is None else {"partition": partition}
             producer.produce(
                 topic or self.topic,
                 its_value if value is None else value,
@@ -116,6 +116,31 @@ class Shop:
             yield running
         finally:
             running.end()
+
+
+@dataclass
+class Followed(Shop):
+    """An outbox with a relay, and a consumer with an inbox in the same database."""
+
+    relay: str = "shop"
+    retry: str = ""
+    dead: str = ""
+
+    def settings(self, name: str = "watch.toml", **audit: Any) -> Path:
+        """Write a watch file that names the consumer, too; `filter` is the consumer's."""
+        consumer = {"group": self.topic, "topics": [self.topic]}
+        if "filter" in audit:
+            consumer["filter"] = audit.pop("filter")
+        file = super().settings(name, **audit)
+        text = file.read_text().replace('name = "shop"', f"name = {json.dumps(self.relay)}")
+        lines = [f"{key} = {json.dumps(each)}" for key, each in consumer.items()]
+        file.write_text(
+            f"{text}[sources.consumer.shipping]\n" + "\n".join(lines) + "\n"
+            f'inbox = {{ dsn = {{ env = "{DSN}" }} }}\n'
+            f"retries = {{ dead_letter_topic = {json.dumps(self.dead)}, "
+            f"tiers = [{{ topic = {json.dumps(self.retry)} }}] }}\n"
+        )
+        return file
 
 
 class Running:

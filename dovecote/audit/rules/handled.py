@@ -33,23 +33,35 @@ class Aside(NamedTuple):
 
 def passed(raw: Raw, topic: str) -> Passed | None:
     """Return the event of a record; None: it has no id of its own."""
-    named = dict(raw[6])
+    named = _first(raw)
     id_ = named.get("ce_id")
     if not id_:
         return None
     source = named.get("ce_source")
-    name = stored(_text(id_), topic if source is None else _text(source))
+    home = _home(named.get("dovecote_origin"), topic) if source is None else _text(source)
+    name = stored(_text(id_), home)
     return Passed(*raw[:4], name, _number(named.get("dovecote_round")), raw[4])
 
 
 def aside(raw: Raw, topic: str) -> Aside | None:
     """Return the event of a copy; None: it has none, or reports what became of a letter."""
-    named = dict(raw[6])
+    named = _first(raw)
     if "dovecote_resolves" in named:
         return None
     found = passed(raw, topic)
     group = named.get("dovecote_group")
     return found and Aside(found.id, found.round, None if group is None else _text(group), raw[3])
+
+
+def _first(raw: Raw) -> dict[str, bytes]:
+    """Return the headers; an empty one does not count, nor the second of two with one name."""
+    return {name: value for name, value in reversed(raw[6]) if value}
+
+
+def _home(origin: bytes | None, topic: str) -> str:
+    """Return the topic that stands for the source of a record without one: that of its origin."""
+    home, *numbers = _text(origin or b"").rsplit("/", 2)
+    return home if home and len(numbers) == 2 else topic  # noqa: PLR2004  # a place
 
 
 def stored(id_: str, source: str) -> str:

@@ -15,6 +15,15 @@ def sealed(told: Mapping[str, Any], previous: str) -> dict[str, Any]:
     return {**whole, "hash": _hash(whole)}
 
 
+def hash_of(line: str) -> str | None:
+    """Return the hash that the statement in a line gives itself; None: it has none."""
+    try:
+        told = json.loads(line)["hash"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return told if isinstance(told, str) else None
+
+
 def first_broken(lines: Iterable[str]) -> str | None:
     """Return what is wrong with a file of statements; None: each fits the one before."""
     previous: str | None = None
