@@ -3,7 +3,6 @@
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -72,11 +71,15 @@ class Real(NamedTuple):
     def is_gone(self, part: str, *, within: float = 30) -> None:
         """Wait until the screen has no trouble of a part any more."""
         began = time.monotonic()
-        until(
-            lambda: self.window.text("h1") and part not in [each[0] for each in self.on_screen()],
-            within=within,
-            what=f"{part} has no trouble",
-        )
+        try:
+            until(
+                lambda: part not in [each[0] for each in self.on_screen()] and self.window.text("h1"),
+                within=within,
+                what=f"{part} has no trouble",
+            )
+        except AssertionError as error:
+            msg = f"{error}; on the screen: {self.on_screen()}"
+            raise AssertionError(msg) from error
         told(f"{part}: gone after {time.monotonic() - began:.1f} s")
 
     def is_well(self, *, within: float = 60) -> None:
