@@ -62,6 +62,7 @@ class Showing:
 
     def stop(self) -> None:
         self._end.set()
+        self._watch.turned.set()
         self._thread.join()
 
     def look(self, now: float | None = None) -> FlowShape:
@@ -126,9 +127,11 @@ class Showing:
             except Exception:  # noqa: BLE001  # logged, and its health shows it
                 # The page says how old its picture is, and /readyz that there is no new one.
                 _log.exception("the picture could not be made")
-            cost = time.thread_time() - worked
-            # Half of a source's pace, so that a trouble is shown soon after it was seen.
-            self._end.wait(max(self._every / 2 - (time.monotonic() - began), 20 * cost, 0.1))
+            self._end.wait(max(20 * (time.thread_time() - worked), 0.1))
+            # Half of a source's pace, so that a trouble is shown soon after it was seen; and at
+            # once if a source no longer answers.
+            self._watch.turned.wait(max(self._every / 2 - (time.monotonic() - began), 0.0))
+            self._watch.turned.clear()
 
     def _drawn(self, node: str) -> Drawn:
         found = None if self._drawing is None else self._drawing.nodes.get(node)

@@ -34,10 +34,17 @@ MOST_SOURCES = 200
 class Beat(Generic[T]):
     """Asks one source again and again, until it is told to end."""
 
-    def __init__(
-        self, name: str, ask: Callable[[], T], every: float, end: threading.Event
+    def __init__(  # noqa: PLR0917  # what a source is asked with
+        self,
+        name: str,
+        ask: Callable[[], T],
+        every: float,
+        end: threading.Event,
+        turned: threading.Event,
     ) -> None:
+        """`turned` is set whenever the source no longer answers, or answers again."""
         self.name, self._ask, self._every, self._end = name, ask, every, end
+        self._turned = turned
         self._heard: Heard[T] = Heard()
         self.asked = self.failed = 0
         self.took = 0.0
@@ -77,11 +84,15 @@ class Beat(Generic[T]):
             if not self._heard.error:
                 _log.warning("%s: %s", self.name, said)
             since = self._heard.failing or now
+            turned = not self._heard.error
             self._heard = replace(self._heard, error=said[:1_000], failing=since)
         else:
-            if self._heard.error:
+            turned = bool(self._heard.error)
+            if turned:
                 _log.info("%s answers again", self.name)
             self._heard = Heard(value, time.time())
+        if turned:
+            self._turned.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +128,8 @@ class Watch:
             BadSettings: there are more sources than threads for them.
         """
         self._end = threading.Event()
+        self.turned = threading.Event()
+        """Set whenever a source no longer answers, or answers again."""
         every = settings.console.every.total_seconds()
         timeout = settings.console.timeout.total_seconds()
         sources = settings.sources
@@ -205,7 +218,7 @@ class Watch:
         return found
 
     def _beat(self, name: str, ask: Callable[[], T], every: float) -> Beat[T]:
-        return Beat(name, ask, every, self._end)
+        return Beat(name, ask, every, self._end, self.turned)
 
 
 def _topics_of(watch: Watch, name: str) -> Callable[[], object]:

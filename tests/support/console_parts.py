@@ -29,7 +29,7 @@ COMMAND = str(Path(sys.executable).with_name("dovecote"))
 _HANDLER = "def handle(event):\n    return None\n"
 _CONSUMER = """
 group = "shipping"
-topics = ["orders"]
+topics = {topics}
 [http]
 port = {port}
 [kafka]
@@ -52,22 +52,26 @@ _WATCH = """
 [console]
 write = true
 state = "{folder}/state"
-every = "1s"
-timeout = "1s"
+{pace}
 [console.http]
 port = 0
+{tokens}
 [sources.outbox.shop]
 dsn = {{ env = "WATCH_DSN" }}
 name = "{name}"
 metrics = ["http://127.0.0.1:{relay}"]
 [sources.consumer.shipping]
 group = "shipping"
-topics = ["orders"]
+topics = {topics}
 metrics = ["http://127.0.0.1:{consumer}"]
 [sources.push.main]
 url = "http://127.0.0.1:{push}"
 token = {{ env = "WATCH_TOKEN" }}
 """
+
+
+_BOTH = '["read", "write"]'
+_QUICK = 'every = "1s"\ntimeout = "1s"'
 
 
 class Shown:
@@ -102,8 +106,11 @@ class Shown:
 class Fleet:
     """A relay, a consumer and push on one stack."""
 
-    def __init__(self, folder: Path, dsn: str, bootstrap: str, stack: ExitStack) -> None:
+    def __init__(
+        self, folder: Path, dsn: str, bootstrap: str, stack: ExitStack, *topics: str
+    ) -> None:
         self.folder, self.dsn, self.bootstrap, self._stack = folder, dsn, bootstrap, stack
+        self._topics = json.dumps(topics or ("orders",))
         self.consumer_port, self.push_port = free_port(), free_port()
         self.relays = Relays(folder, installed(dsn), bootstrap)
         with psycopg.connect(dsn) as conn:
@@ -118,7 +125,9 @@ class Fleet:
     def consumer(self) -> subprocess.Popen[bytes]:
         """Start the consumer."""
         (self.folder / "handler.py").write_text(_HANDLER)
-        text = _CONSUMER.format(port=self.consumer_port, bootstrap=self.bootstrap)
+        text = _CONSUMER.format(
+            port=self.consumer_port, bootstrap=self.bootstrap, topics=self._topics
+        )
         (self.folder / "c.toml").write_text(text)
         return self._started("consume", "run", "-c", "c.toml", "--handler", "handler:handle")
 
@@ -139,6 +148,24 @@ class Fleet:
 
     def settings(self, relay: RelayProcess) -> ConsoleSettings:
         """Return the settings of a console that watches them."""
+        file = self._watch_file(relay, pace=_QUICK)
+        return read(ConsoleSettings, file, {"WATCH_TOKEN": TOKEN, "WATCH_DSN": self.dsn})
+
+    def console(self, relay: RelayProcess, token: str) -> str:
+        """Start a console as its users do, with the pace of the defaults, and return its URL."""
+        told = f'[console.tokens]\nops = {{ sha256 = "{hashed(token)}", rights = {_BOTH} }}'
+        file = self._watch_file(relay, tokens=told)
+        self._started("console", "--config", str(file))
+        log = self.folder / "console.log"
+        found = until(
+            lambda: re.search(r"serving the console on (\S+)", log.read_text()),
+            within=60,
+            what="the console serves",
+        )
+        assert found is not None
+        return found[1]
+
+    def _watch_file(self, relay: RelayProcess, *, pace: str = "", tokens: str = "") -> Path:
         port = re.search(r"serving .* on \S+:(\d+)", relay.log)
         assert port is not None
         file = self.folder / "watch.toml"
@@ -150,16 +177,19 @@ class Fleet:
                 relay=port[1],
                 consumer=self.consumer_port,
                 push=self.push_port,
+                topics=self._topics,
+                pace=pace,
+                tokens=tokens,
             )
         )
-        return read(ConsoleSettings, file, {"WATCH_TOKEN": TOKEN, "WATCH_DSN": self.dsn})
+        return file
 
     def _started(self, *words: str) -> subprocess.Popen[bytes]:
         log = self._stack.enter_context((self.folder / f"{words[0]}.log").open("ab"))
         process = subprocess.Popen(
             [COMMAND, *words],
             cwd=self.folder,
-            env={**os.environ, "DSN": self.dsn},
+            env=os.environ | {"DSN": self.dsn, "WATCH_DSN": self.dsn, "WATCH_TOKEN": TOKEN},
             stdout=log,
             stderr=log,
         )
@@ -175,10 +205,10 @@ def ended(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def fleet(folder: Path, dsn: str, bootstrap: str) -> Iterator[Fleet]:
-    """Yield parts that can be started, and end them afterwards."""
+def fleet(folder: Path, dsn: str, bootstrap: str, *topics: str) -> Iterator[Fleet]:
+    """Yield parts that can be started, whose consumer reads `topics`, and end them afterwards."""
     with ExitStack() as stack:
-        yield Fleet(folder, dsn, bootstrap, stack)
+        yield Fleet(folder, dsn, bootstrap, stack, *topics)
 
 
 @contextmanager

@@ -31,6 +31,9 @@ WORST_FIRST: Sequence[StateName] = (
 _RANK = {state: rank for rank, state in enumerate(WORST_FIRST)}
 
 
+_PARKED = "see the dead letters of this part, and requeue or drop what is parked"
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A state, why, and what to do."""
@@ -106,6 +109,9 @@ def process(heard: Heard[ProcessFacts], url: str, now: float) -> Judged:
             return Judged("starting", "it has not been asked yet")
         return Judged("unknown", f"{url} was not heard for {_time(now - heard.at)}")
     todo = "see its log, and docs/states.md" if found.state not in GREEN else ""
+    if todo and "parked" in found.reason:
+        # A relay says so for a minute before its outbox is only behind.
+        todo = _PARKED
     return Judged(found.state, found.reason, todo)
 
 
@@ -149,7 +155,7 @@ def outbox(  # noqa: PLR0911, PLR0917  # one line for each state
         return Judged(
             "behind",
             f"{events(parked)} {'is' if parked == 1 else 'are'} parked",
-            "see the dead letters of this part, and requeue or drop what is parked",
+            _PARKED,
         )
     age = None if lag is None else lag.seconds
     if rows and age is not None and age > behind:

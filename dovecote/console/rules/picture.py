@@ -181,8 +181,9 @@ class Drawing:
                 self._way(topic, plan.id, None)
 
     def _told_lag(self, urls: Sequence[str]) -> LagShape | None:
-        """Return the lag that processes tell."""
-        found = [self._samples.processes.get(url, Heard()).fresh(self._now) for url in urls]
+        """Return the lag that processes tell; what a silent one told last holds no more."""
+        heard = [self._samples.processes.get(url, Heard()) for url in urls]
+        found = [each.fresh(self._now) for each in heard if not each.error]
         rows = [each.lag_events for each in found if each and each.lag_events is not None]
         ages = [each.lag_seconds for each in found if each and each.lag_seconds is not None]
         if not rows and not ages:

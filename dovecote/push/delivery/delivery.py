@@ -161,7 +161,8 @@ class DeliveryHandler:
 
     def seen(self, consumer: State, reason: str, lag: int) -> DeliverySeen:
         """Return what was seen of the endpoint, besides what is known of the consumer."""
-        found, now = self._outcomes.recently(), self._clock()
+        now = self._clock()
+        found = self._outcomes.recently(now)
         return DeliverySeen(
             consumer=consumer,
             consumer_reason=reason,

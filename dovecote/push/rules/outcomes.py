@@ -6,6 +6,13 @@ from dataclasses import dataclass
 KEPT = 100
 """How many outcomes are remembered."""
 
+SECONDS = 60.0
+"""
+For how long an outcome counts; failures in a row at the end count until a request succeeds.
+
+Otherwise, an endpoint that was mended would fail for as long as it gets no more requests.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Recently:
@@ -29,14 +36,14 @@ class Outcomes:
     """Used on one loop; another thread may read."""
 
     def __init__(self) -> None:
-        self._last: deque[str] = deque(maxlen=KEPT)
+        self._last: deque[tuple[float, str]] = deque(maxlen=KEPT)
         self._in_a_row = 0
         self._since: float | None = None
         self._delivered: float | None = None
 
     def add(self, now: float, why: str) -> None:
         """Add an outcome: why the request failed; empty: it succeeded."""
-        self._last.append(why)
+        self._last.append((now, why))
         if why:
             if not self._in_a_row:
                 self._since = now
@@ -44,8 +51,14 @@ class Outcomes:
         else:
             self._in_a_row, self._since, self._delivered = 0, None, now
 
-    def recently(self) -> Recently:
-        found = Counter(self._last.copy())
+    def recently(self, now: float) -> Recently:
+        """Return what still counts at `now`, on the clock that `add` has."""
+        last, row = tuple(self._last), self._in_a_row
+        found = Counter(
+            why
+            for place, (at, why) in enumerate(last)
+            if now - at < SECONDS or place >= len(last) - row
+        )
         total = found.total()
         del found[""]
         (why, most), *_ = [*found.most_common(1), ("", 0)]

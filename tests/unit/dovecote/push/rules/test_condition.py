@@ -137,13 +137,25 @@ def test_a_process_says_how_it_is(seen: dict[str, Any], state: State, words: str
 
 def test_the_last_hundred_outcomes_count() -> None:
     outcomes = Outcomes()
-    assert outcomes.recently() == Recently()
+    assert outcomes.recently(0.0) == Recently()
     outcomes.add(1.0, "")
     for at in range(150):
         outcomes.add(10.0 + at, "401 Unauthorized")
-    assert outcomes.recently() == Recently(
+    assert outcomes.recently(160.0) == Recently(
         100, 100, "401 Unauthorized", 100, 150, since=10.0, delivered=1.0
     )
     outcomes.add(500.0, "")
-    found = outcomes.recently()
-    assert (found.failed, found.in_a_row, found.since, found.delivered) == (99, 0, None, 500.0)
+    found = outcomes.recently(500.0)
+    assert (found.failed, found.in_a_row, found.since, found.delivered) == (0, 0, None, 500.0)
+
+
+def test_an_outcome_counts_for_a_minute_and_a_row_of_failures_until_a_success() -> None:
+    outcomes = Outcomes()
+    for at in range(20):
+        outcomes.add(float(at), "401 Unauthorized")
+    assert outcomes.recently(10_000.0).failed == 20
+    outcomes.add(20.0, "")
+    assert outcomes.recently(21.0).failed == 20
+    found = outcomes.recently(79.5)
+    assert (found.total, found.failed, found.why) == (1, 0, "")
+    assert outcomes.recently(10_000.0).total == 0
