@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from uuid import UUID
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]  # imported there
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from dovecote.devstack import Stack

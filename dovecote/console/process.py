@@ -8,13 +8,13 @@ from typing import NamedTuple
 from dovecote.console.access import Door
 from dovecote.console.api import Parts, application
 from dovecote.console.deeds import DeedLog
-from dovecote.console.doctor import OutboxDoctor
-from dovecote.console.finds import LifeFinder
 from dovecote.console.history import History
 from dovecote.console.letters import DeadLetters
 from dovecote.console.metrics import registry
 from dovecote.console.settings import ConsoleSettings
 from dovecote.console.showing import Showing
+from dovecote.console.sources.doctor import OutboxDoctor
+from dovecote.console.sources.finds import LifeFinder
 from dovecote.console.watching import Watch
 from dovecote.process.health import HealthReport
 from dovecote.process.http.connections import Bounds

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from dovecote.console import prometheus
 from dovecote.console.api import as_json
 from dovecote.console.asked import ConsoleError
 from dovecote.console.history import History
@@ -22,6 +21,7 @@ from dovecote.console.shapes import (
     SeriesShape,
     TableShape,
 )
+from dovecote.console.sources import prometheus
 from dovecote.console.watching import Watch
 
 _log = logging.getLogger("dovecote.console")

@@ -187,7 +187,7 @@ class Producer:
         return self._sender.state
 
     def _made(
-        self, event: Event, span: "gate.Sending | None" = None
+        self, event: Event, span: "gate.BegunSending | None" = None
     ) -> tuple[Event, Lane | None, int]:
         """Return the event as either way sends it, its lane and its size."""
         key, trace, headers = event.key_bytes(), event.traceparent, event.headers

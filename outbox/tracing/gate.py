@@ -39,7 +39,7 @@ def spans_of(part: str) -> "Spans | None":
     return made
 
 
-class Sending(Protocol):
+class BegunSending(Protocol):
     """The span of an event that is sent to Kafka directly."""
 
     headers: Headers
@@ -49,11 +49,11 @@ class Sending(Protocol):
     def done(self, promise: "Future[Any]") -> None: ...
 
 
-def sending(event: Event) -> Sending | None:
+def sending(event: Event) -> BegunSending | None:
     """Begin the span of an event that is sent directly; None if nobody records spans."""
     if not is_on() or not isinstance(event, Event):
         return None
-    begun: Sending = import_module("outbox.tracing.creating").Sending(event)
+    begun: BegunSending = import_module("outbox.tracing.creating").Sending(event)
     return begun
 
 

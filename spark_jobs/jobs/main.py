@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 
 from dovecote.process.signals import ending_within
 from dovecote.process.telemetry import set_up_spans
+from spark_jobs.failures import SPARKS, told
 from spark_jobs.jobs import running, together
 from spark_jobs.jobs.files import AnyJob
 from spark_jobs.jobs.flow import Job
 from spark_jobs.query.configuring import configuration, remarks
-from spark_jobs.query.failures import SPARKS, told
 from spark_jobs.query.progress import BatchLine
 from spark_jobs.query.query import Show
 from spark_jobs.query.session import close_session, open_session, submitted

@@ -19,10 +19,10 @@ from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.errors import JobError
+from spark_jobs.failures import failure
 from spark_jobs.policy.grouping import PARTITIONS, SHUFFLE, Choice
 from spark_jobs.policy.stage import StageConfig, Taken, settle
 from spark_jobs.query.batch import Batch, BatchReport
-from spark_jobs.query.failures import failure
 from spark_jobs.rows.garbage import rarely_collecting
 from spark_jobs.rows.homes import homes
 from spark_jobs.rows.records import Messages, Shipped, TopicIds, blocks, shipped

@@ -100,7 +100,8 @@ class BatchReport:
     @classmethod
     def decode(cls, text: str) -> Self:
         fields = json.loads(text)
-        return cls(counts=Counts(**fields.pop("counts")), **fields)
+        contexts = tuple(fields.pop("contexts", ()))
+        return cls(counts=Counts(**fields.pop("counts")), contexts=contexts, **fields)
 
     def exception(self) -> JobError | None:
         """Return the error as it was raised in the task."""

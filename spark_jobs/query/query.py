@@ -16,8 +16,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from dovecote.process.logs import one_line
 from outbox.tracing.gate import is_on
 from spark_jobs.errors import JobError, QueryFailed
+from spark_jobs.failures import SPARKS, failure, told
 from spark_jobs.query.batch import Batch, BatchReport, Stage
-from spark_jobs.query.failures import SPARKS, failure, told
 from spark_jobs.query.progress import (
     BatchLine,
     Summary,

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from dovecote.process.logs import one_line
 from outbox.errors import BadSettings
 from outbox.secrets import fresh
+from spark_jobs.failures import SPARKS, told
 from spark_jobs.query.conf import is_secret, refusal
-from spark_jobs.query.failures import SPARKS, told
 
 STATE_STORE = {
     "spark.sql.streaming.stateStore.providerClass": (

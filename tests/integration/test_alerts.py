@@ -16,6 +16,7 @@ from dedup.rules.policies.results import Result
 from dovecote.devstack.places import free_port
 from dovecote.process.health import HealthReport
 from dovecote.process.http.state import serve
+from dovecote.process.states import State
 from outbox import Event
 from outbox.tokens.source import source_of
 from proof.identities.provider import Provider
@@ -42,7 +43,7 @@ class Always:
     """The health of a part that only shows its numbers."""
 
     def ready(self) -> HealthReport:
-        return HealthReport(ok=True, role="", reason="")
+        return HealthReport(ok=True, role="", reason="", state=State.IDLE)
 
 
 @pytest.fixture

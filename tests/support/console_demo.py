@@ -1,9 +1,4 @@
-"""
-Serve the console's page over made-up parts: `python -m tests.support.console_demo --port 8090`.
-
-`--subscriptions 2000 --topics 500` makes a large picture, and `--calm` one without trouble. Two
-tokens can be asked for with `--tokens`: `reader-token` and `writer-token`.
-"""
+"""Serve the console's page over made-up parts: `python -m tests.support.console_demo --help`."""
 
 import argparse
 import json
@@ -14,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -375,8 +371,6 @@ def demo(
 
 
 def _digest(token: str) -> str:
-    from hashlib import sha256
-
     return f"sha256:{sha256(token.encode()).hexdigest()}"
 
 

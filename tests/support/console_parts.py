@@ -34,7 +34,6 @@ topics = ["orders"]
 port = {port}
 [kafka]
 "bootstrap.servers" = "{bootstrap}"
-"auto.offset.reset" = "earliest"
 """
 _PUSH = """
 dsn = {{ env = "DSN" }}

@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from confluent_kafka import KafkaException
 from psycopg import Error as PostgresError
 
-from dovecote.observe.find.rules.life import Failure
+from dovecote.observe.find.rules.life import PartFailure
 from outbox.errors import DovecoteError, first_line
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class Answers(NamedTuple, Generic[T]):
     """The answers, and the failures of those that did not answer."""
 
     found: dict[Question, T]
-    failures: list[Failure]
+    failures: list[PartFailure]
 
 
 def ask(questions: Mapping[Question, Callable[[], T]], seconds: float) -> Answers[T]:
@@ -62,7 +62,7 @@ def ask(questions: Mapping[Question, Callable[[], T]], seconds: float) -> Answer
     # A late thread may still write: what is returned stays as it is.
     answers = {name: answer for name, answer in list(found.items()) if name not in failed}
     failures = [
-        Failure(part, f"{what}: {failed[part, what]}" if what else failed[part, what])
+        PartFailure(part, f"{what}: {failed[part, what]}" if what else failed[part, what])
         for part, what in questions
         if (part, what) in failed
     ]

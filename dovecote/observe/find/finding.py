@@ -15,15 +15,15 @@ from dovecote.observe.find.matching import fates, matcher
 from dovecote.observe.find.rules import plan, telling
 from dovecote.observe.find.rules.facts import (
     Copy,
+    DeadCopy,
     Facts,
-    Letter,
     Parked,
-    Reader,
     Row,
+    Taker,
     place_of,
     written_at,
 )
-from dovecote.observe.find.rules.life import Failure, Life, Looked
+from dovecote.observe.find.rules.life import Life, LookedAt, PartFailure
 from dovecote.observe.find.rules.query import MARGIN, Query, checked, ids, is_of, place, shown
 from dovecote.observe.find.searching import Search, Searched, record_at
 from dovecote.observe.sources import WatchSettings
@@ -58,15 +58,15 @@ class _Finding:
     def __init__(self, watch: WatchSettings, query: Query, now: datetime, seconds: float) -> None:
         self._watch, self._query, self._now, self._seconds = watch, query, now, seconds
         self._given = query
-        self._readers: list[Reader] = []
+        self._readers: list[Taker] = []
         self._kafka: dict[str, Mapping[str, str]] = {}
         """The cluster of each part."""
         self._there: dict[str, list[str]] = {}
         """The topics of each cluster."""
         self._ids: dict[str, dict[str, str]] = {}
         self._facts: dict[tuple[str, str], Facts] = {}
-        self._looked: list[Looked] = []
-        self._failures: list[Failure] = []
+        self._looked: list[LookedAt] = []
+        self._failures: list[PartFailure] = []
         self._left_out = 0
         self._topics: dict[str, frozenset[str]] = {}
 
@@ -107,19 +107,20 @@ class _Finding:
             entries = tuple(each for each in consumer.topics if each not in retries)
             dead = consumer.retries.dead_letter_topic
             self._add(
-                Reader(part, "consumer", consumer.group, entries, retries, dead), consumer.kafka
+                Taker(part, "consumer", consumer.group, entries, retries, dead),
+                consumer.kafka,
             )
         for name, job in found.spark.items():
             part, named = f"spark/{name}", plan.topics_in(job.output)
             dead = named.pop("dead_letter_topic", None)
             outputs = tuple(dict.fromkeys(named.values()))
             group = f"dovecote.{job.spark.query}" if job.spark.query else ""
-            reader = Reader(part, "spark", group, job.source.topics, dead=dead, outputs=outputs)
+            reader = Taker(part, "spark", group, job.source.topics, dead=dead, outputs=outputs)
             self._add(reader, job.kafka)
         for name, outbox in found.outbox.items():
             self._kafka[f"outbox/{name}"] = outbox.kafka
 
-    def _add(self, reader: Reader, kafka: Mapping[str, str]) -> None:
+    def _add(self, reader: Taker, kafka: Mapping[str, str]) -> None:
         self._readers.append(reader)
         self._kafka[reader.part] = kafka
 
@@ -143,7 +144,7 @@ class _Finding:
         for (part, _), answer in answers.found.items():
             if part in clusters:
                 self._there[part], self._ids[part] = answer
-            elif isinstance(answer, outboxes.Answer):
+            elif isinstance(answer, outboxes.OutboxAnswer):
                 self._take_outbox(part, answer)
             else:
                 source = found.push[part.removeprefix("push/")]
@@ -154,8 +155,8 @@ class _Finding:
             for each in self._readers
         }
 
-    def _take_outbox(self, part: str, answer: outboxes.Answer) -> None:
-        self._looked.append(Looked(part, self._query.since, self._now))
+    def _take_outbox(self, part: str, answer: outboxes.OutboxAnswer) -> None:
+        self._looked.append(LookedAt(part, self._query.since, self._now))
         self._failures += answer.failures
         for row in answer.rows:
             self._of(row.source, row.id).rows.append(row)
@@ -166,7 +167,7 @@ class _Finding:
                 "its events are in the write-ahead log, where nothing shows one before it is "
                 "published"
             )
-            self._failures.append(Failure(part, why))
+            self._failures.append(PartFailure(part, why))
 
     def _of(self, source: str, id_: str) -> Facts:
         return self._facts.setdefault((source, id_), Facts(id_, source))
@@ -239,7 +240,7 @@ class _Finding:
             asked[cluster, ""] = partial(record_at, kafka, topic, named.partition, named.offset)
         answers = ask(asked, _ASK_SECONDS)
         self._failures += answers.failures
-        self._looked.append(Looked(f"topic/{named.topic}", None, self._now))
+        self._looked.append(LookedAt(f"topic/{named.topic}", None, self._now))
         for (cluster, _), record in answers.found.items():
             if record is None:
                 continue
@@ -272,7 +273,7 @@ class _Finding:
                     facts.outputs.append(Copy(each.part, record))
                 if topic == each.dead:
                     fate = ends.get(record[:3], ("", None))
-                    facts.letters.append(Letter(each.part, record, *fate))
+                    facts.letters.append(DeadCopy(each.part, record, *fate))
 
     def _is_wanted(self, found: Identity) -> bool:
         if (found.source, found.id) in self._facts:
@@ -334,7 +335,7 @@ class _Finding:
                 )
         return asked
 
-    def _places(self, reader: Reader) -> set[Place]:
+    def _places(self, reader: Taker) -> set[Place]:
         topics_ = self._topics[reader.part]
         return {
             place_of(record)
@@ -358,7 +359,7 @@ class _Finding:
                     if lines:
                         facts.handled[part] = lines
                     facts.held |= {(part, at): each for at, each in answer.held.items()}
-                self._looked.append(Looked(f"{part} (inbox)", None, self._now))
+                self._looked.append(LookedAt(f"{part} (inbox)", None, self._now))
             case "what it holds":
                 for facts in every:
                     facts.held |= {(part, at): each for at, each in answer.items()}

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from dedup.kafka.topic_ids import TopicIds
 from dedup.rules.unread import Place, covering
 from dedup.unread.notes import notes_of
-from dovecote.observe.find.rules.facts import Reach, Reader
+from dovecote.observe.find.rules.facts import Reach, Taker
 from dovecote.observe.find.rules.reach import reach
 from dovecote.observe.find.searching import committed
 from outbox.kafka import kafka_logger
@@ -19,7 +19,7 @@ _log = kafka_logger("dovecote.observe.kafka")
 _SECONDS = 5.0
 
 
-class Answer(NamedTuple):
+class GroupAnswer(NamedTuple):
     """The state of records for a group."""
 
     reaches: dict[Place, Reach]
@@ -27,8 +27,11 @@ class Answer(NamedTuple):
 
 
 def ask(
-    kafka: Mapping[str, str], reader: Reader, places: Collection[Place], ids: Mapping[str, str]
-) -> Answer:
+    kafka: Mapping[str, str],
+    reader: Taker,
+    places: Collection[Place],
+    ids: Mapping[str, str],
+) -> GroupAnswer:
     """
     Return how a group's commits lie to records; `ids`: Kafka's ids of topics.
 
@@ -51,7 +54,7 @@ def ask(
         note = covering(notes, place, ids.get(place.topic))
         if note is not None and found[place].completed:
             skips[place] = f"{note.by} decided it at {note.at}: {note.why}; {note.error}"
-    return Answer(found, skips)
+    return GroupAnswer(found, skips)
 
 
 def topic_ids(kafka: Mapping[str, str], topics: Sequence[str]) -> dict[str, str]:

@@ -14,14 +14,14 @@ _STATEMENT_MS = 8_000
 _OURS = {"connect_timeout": 5, "tcp_user_timeout": 10_000}
 
 
-class Answer(NamedTuple):
+class InboxAnswer(NamedTuple):
     """The lines of an inbox, by event, and the records that its consumer holds."""
 
     handled: dict[Identity, list[Handled]]
     held: dict[Place, Held]
 
 
-def ask(dsn: str, schema: str, group: str, events: Collection[Identity]) -> Answer:
+def ask(dsn: str, schema: str, group: str, events: Collection[Identity]) -> InboxAnswer:
     """
     Return what a consumer has handled of these events, the earliest round first.
 
@@ -41,7 +41,7 @@ def ask(dsn: str, schema: str, group: str, events: Collection[Identity]) -> Answ
         ).fetchall()
     for name, round_, at in rows:
         handled.setdefault(names[name], []).append(Handled(round_, at))
-    return Answer(handled, held(dsn, schema, group))
+    return InboxAnswer(handled, held(dsn, schema, group))
 
 
 def held(dsn: str, schema: str, group: str) -> dict[Place, Held]:

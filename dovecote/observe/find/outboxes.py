@@ -9,7 +9,7 @@ from psycopg import sql
 
 from dedup.rules.identity import Identity
 from dovecote.observe.find.rules.facts import Parked, Row
-from dovecote.observe.find.rules.life import Failure
+from dovecote.observe.find.rules.life import PartFailure
 from dovecote.observe.find.rules.query import Query, is_of, uuid_of
 from dovecote.observe.sources import OutboxSource
 from outbox import schema as outbox_schema
@@ -46,12 +46,12 @@ _PARKED = sql.SQL(
 )
 
 
-class Answer(NamedTuple):
+class OutboxAnswer(NamedTuple):
     """The events that an outbox has."""
 
     rows: list[Row]
     parked: list[Parked]
-    failures: list[Failure]
+    failures: list[PartFailure]
     shows_table: bool
     """Whether its table has the events; otherwise they are in the write-ahead log."""
 
@@ -64,7 +64,7 @@ class _State(NamedTuple):
     words: str
 
 
-def ask(part: str, source: OutboxSource, query: Query) -> Answer:
+def ask(part: str, source: OutboxSource, query: Query) -> OutboxAnswer:
     """
     Return the events of an outbox, the newest first.
 
@@ -80,12 +80,12 @@ def ask(part: str, source: OutboxSource, query: Query) -> Answer:
             sql.SQL("SELECT state FROM {}").format(sql.Identifier(schema, "reading"))
         ).fetchone()
         rows = _select(conn, schema, query)
-        failures: list[Failure] = []
+        failures: list[PartFailure] = []
         found: list[Row] = []
         if rows:
             known = _Shards(part, source, conn, failures)
             found = [known.row(row) for row in rows]
-    return Answer(
+    return OutboxAnswer(
         [each for each in found if _is_wanted(query, each)],
         [each for each in parked if _is_wanted(query, each)],
         failures,
@@ -105,7 +105,7 @@ class _Shards:
         part: str,
         source: OutboxSource,
         conn: psycopg.Connection[Any],
-        failures: list[Failure],
+        failures: list[PartFailure],
     ) -> None:
         self._part, self._source, self._conn, self._failures = part, source, conn, failures
         self._states: dict[int, _State] = {}
@@ -141,7 +141,7 @@ class _Shards:
         try:
             progress = topic.peek(name) if topic.exists() else None
         except DovecoteError as error:
-            self._failures.append(Failure(self._part, f"its progress is not known: {error}"))
+            self._failures.append(PartFailure(self._part, f"its progress is not known: {error}"))
             return _State(None, relay, "")
         words = "the relay has published nothing" if progress is None else str(progress.cursor)
         return _State(progress, relay, words)

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from dedup.rules.identity import of_topic
 from dedup.unread.probing import CHECKED, OF_RECORD
 from dovecote.observe.find.rules.facts import Role
-from dovecote.observe.find.rules.life import Failure, Looked
+from dovecote.observe.find.rules.life import LookedAt, PartFailure
 from dovecote.observe.find.rules.partitions import partition_of
 from dovecote.observe.find.rules.plan import Target
 from dovecote.observe.reading import GROUP
@@ -44,8 +44,8 @@ class Searched:
 
     records: list[Record] = field(default_factory=list)
     """Without their values."""
-    looked: dict[str, Looked] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
+    looked: dict[str, LookedAt] = field(default_factory=dict)
+    failures: list[PartFailure] = field(default_factory=list)
     left_out: int = 0
     """Older records of the event's own topics, which were let go."""
 
@@ -164,7 +164,7 @@ class Search:
         if before is not None:
             since = min(since, before.since or since)
             end = max(end, before.until or end)
-        self._found.looked[topic] = Looked(f"topic/{topic}", since, min(end, datetime.now(UTC)))
+        self._found.looked[topic] = LookedAt(f"topic/{topic}", since, min(end, datetime.now(UTC)))
 
     def _read(
         self, consumer: Consumer, stretches: dict[tuple[str, int], tuple[int, _Stretch]]
@@ -255,7 +255,7 @@ class Search:
             self._found.looked[topic] = self._found.looked[topic]._replace(until=_time(at))
 
     def _fail(self, topic: str, error: str) -> None:
-        failure = Failure(f"topic/{topic}", error)
+        failure = PartFailure(f"topic/{topic}", error)
         if failure not in self._found.failures:
             self._found.failures.append(failure)
 

@@ -11,7 +11,7 @@ from urllib.request import Request
 
 from psycopg import sql
 
-from dovecote.observe.find.rules.facts import Attempt, Reader
+from dovecote.observe.find.rules.facts import Attempt, Taker
 from dovecote.observe.sources import PushSource
 from dovecote.process.http.asking import ask
 from outbox.errors import DovecoteError
@@ -31,7 +31,7 @@ class Sent(NamedTuple):
     attempt: Attempt
 
 
-def readers(part: str, source: PushSource) -> list[Reader]:
+def readers(part: str, source: PushSource) -> list[Taker]:
     """
     Return the subscriptions of a push, as readers.
 
@@ -74,7 +74,7 @@ def requests(
     return found
 
 
-def _reader(part: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> Reader:
+def _reader(part: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> Taker:
     id_ = str(spec["id"])
     own = f"dovecote.push.{id_}"
     pattern = spec.get("pattern")
@@ -82,7 +82,7 @@ def _reader(part: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> Re
     paused = "" if status["state"] == "active" else str(status["state"])
     if paused and status.get("reason"):
         paused += f" ({status['reason']})"
-    return Reader(
+    return Taker(
         f"{part}/{id_}",
         "push",
         str(spec.get("group") or own),

@@ -41,7 +41,7 @@ class RequestSpans:
             names.SUBSCRIPTION: subscription,
         }
 
-    def begin(self, record: Record, attempt: int) -> "RequestSpan":
+    def begin(self, record: Record, attempt: int) -> "RecordedRequest":
         """Begin the span of an attempt, a child of the span where the event comes from."""
         context, _ = within(record.headers)
         said: names.Attributes = {
@@ -54,10 +54,10 @@ class RequestSpans:
         span = self._spans.request(self._method, said, context)
         if span.is_recording():
             self._spans.tell(span, {**about(record, self._spans), names.ATTEMPT: attempt})
-        return RequestSpan(self._spans, span)
+        return RecordedRequest(self._spans, span)
 
 
-class RequestSpan:
+class RecordedRequest:
     """The span of one request; it has to be ended."""
 
     def __init__(self, spans: Spans, span: Span) -> None:

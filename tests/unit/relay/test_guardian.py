@@ -126,10 +126,10 @@ def test_the_limit_of_a_slot_is_shown_while_there_is_one(
 def test_what_only_the_active_relay_measures_is_unknown_elsewhere() -> None:
     metrics = Metrics("shop")
     measured = (metrics.lag_rows, metrics.lag_seconds, metrics.lag_bytes, metrics.parked)
-    measured = (*measured, metrics.slot_retained_bytes, metrics.slot_limit_bytes)
-    for gauge in measured:
+    slot = (metrics.slot_retained_bytes, metrics.slot_limit_bytes)
+    for gauge in (*measured, *slot):
         assert math.isnan(gauge._value.get())
         gauge.set(7)
     metrics.unknown()
-    for gauge in measured:
+    for gauge in (*measured, *slot):
         assert math.isnan(gauge._value.get())

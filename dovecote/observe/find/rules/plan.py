@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from dedup.rules import topics as of_topics
-from dovecote.observe.find.rules.facts import Reader, Role
+from dovecote.observe.find.rules.facts import Role, Taker
 from dovecote.observe.find.rules.query import Query, Span, after, place, spans
 
 
@@ -24,14 +24,14 @@ class Target(NamedTuple):
     """Whether it is a failure if the topic is not there."""
 
 
-def read_by(reader: Reader, there: Collection[str]) -> frozenset[str]:
+def read_by(reader: Taker, there: Collection[str]) -> frozenset[str]:
     """Return the topics that a reader reads, of those that are there or that it names."""
     return frozenset(of_topics.matched(reader.topics, there))
 
 
 def targets(
     query: Query,
-    readers: Iterable[Reader],
+    readers: Iterable[Taker],
     there: Collection[str],
     now: datetime,
     *,

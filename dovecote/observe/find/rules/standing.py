@@ -4,12 +4,12 @@ from datetime import datetime
 
 from dedup.retries import copies
 from dovecote.observe.find.rules.facts import (
+    DeadCopy,
     Facts,
-    Letter,
     Parked,
     Reach,
-    Reader,
     Row,
+    Taker,
     moment,
     place_of,
 )
@@ -49,7 +49,7 @@ def of_parked(parked: Parked) -> Standing:
 
 
 def of_reader(
-    reader: Reader, facts: Facts, topics: frozenset[str], now: datetime
+    reader: Taker, facts: Facts, topics: frozenset[str], now: datetime
 ) -> Standing | None:
     """Return where an event stands with a reader of `topics`; None: it never gets there."""
     records = facts.read_by(reader, topics)
@@ -73,7 +73,7 @@ def of_reader(
     return found
 
 
-def _letter(reader: Reader, facts: Facts) -> Letter | None:
+def _letter(reader: Taker, facts: Facts) -> DeadCopy | None:
     """Return the newest dead letter of a reader."""
     own = [
         each
@@ -83,14 +83,14 @@ def _letter(reader: Reader, facts: Facts) -> Letter | None:
     return max(own, key=lambda each: (each.record.timestamp, each.record[:3]), default=None)
 
 
-def _is_after(record: Record, letter: Letter) -> bool:
+def _is_after(record: Record, letter: DeadCopy) -> bool:
     """Return whether a record was written after a letter: a requeued copy, or another try."""
     if letter.fate == "requeued" and letter.fate_at is not None:
         return record.timestamp >= (milliseconds(letter.record.timestamp) or 0)
     return record.timestamp > letter.record.timestamp
 
 
-def _dead(reader: Reader, letter: Letter) -> Standing:
+def _dead(reader: Taker, letter: DeadCopy) -> Standing:
     place = place_of(letter.record)
     if letter.fate == "dropped":
         return Standing(reader.part, "dropped", f"dropped from the dead letters of {reader.part}")
@@ -107,7 +107,7 @@ def _dead(reader: Reader, letter: Letter) -> Standing:
     return Standing(reader.part, "dead", where, f"an operator: {_requeue(reader, letter)}")
 
 
-def _requeue(reader: Reader, letter: Letter) -> str:
+def _requeue(reader: Taker, letter: DeadCopy) -> str:
     id_ = copies.known(letter.record)[1]
     if reader.kind == "push":
         subscription = reader.part.rpartition("/")[2]
@@ -115,7 +115,7 @@ def _requeue(reader: Reader, letter: Letter) -> str:
     return f"`dovecote consume dead requeue {id_}`, or drop it"
 
 
-def _read(reader: Reader, facts: Facts, record: Record, now: datetime) -> Standing:
+def _read(reader: Taker, facts: Facts, record: Record, now: datetime) -> Standing:
     """Return where a record stands with a consumer or a subscription."""
     part, at = reader.part, (reader.part, place_of(record))
     if (known := _settled(reader, facts, record)) is not None:
@@ -129,7 +129,7 @@ def _read(reader: Reader, facts: Facts, record: Record, now: datetime) -> Standi
     return _waiting(reader, facts, record, now) or _pending(reader, record, reach)
 
 
-def _settled(reader: Reader, facts: Facts, record: Record) -> Standing | None:
+def _settled(reader: Taker, facts: Facts, record: Record) -> Standing | None:
     """Return what a part itself says of a record that it has settled; None: it says nothing."""
     part, at = reader.part, (reader.part, place_of(record))
     round_ = copies.delivery(record).round
@@ -144,7 +144,7 @@ def _settled(reader: Reader, facts: Facts, record: Record) -> Standing | None:
     return None
 
 
-def _waiting(reader: Reader, facts: Facts, record: Record, now: datetime) -> Standing | None:
+def _waiting(reader: Taker, facts: Facts, record: Record, now: datetime) -> Standing | None:
     """Return why a record waits that is not completed; None: nothing says why."""
     part, at = reader.part, (reader.part, place_of(record))
     if reader.paused:
@@ -176,7 +176,7 @@ def _due(at: datetime | None, now: datetime) -> str:
     return f", at {_iso(at)}" if at > now else f", due since {_iso(at)}"
 
 
-def _completed(reader: Reader, record: Record) -> Standing:
+def _completed(reader: Taker, record: Record) -> Standing:
     part = reader.part
     if reader.kind == "push":
         where = f"completed by {part}; its last attempts no longer show the request"
@@ -187,7 +187,7 @@ def _completed(reader: Reader, record: Record) -> Standing:
     return Standing(part, "completed", where)
 
 
-def _pending(reader: Reader, record: Record, reach: Reach) -> Standing:
+def _pending(reader: Taker, record: Record, reach: Reach) -> Standing:
     part = reader.part
     if reach.members == 0:
         where = f"not consumed by {part}"
@@ -200,7 +200,7 @@ def _pending(reader: Reader, record: Record, reach: Reach) -> Standing:
     return Standing(part, "ahead", where, f"{part} to come to {place_of(record)}")
 
 
-def _spark(reader: Reader, facts: Facts, record: Record, now: datetime) -> Standing:
+def _spark(reader: Taker, facts: Facts, record: Record, now: datetime) -> Standing:
     """Return where a record stands with a Spark job."""
     part, at = reader.part, (reader.part, place_of(record))
     batch, reach = facts.batches.get(at), facts.reaches.get(at)

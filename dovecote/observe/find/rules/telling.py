@@ -8,11 +8,11 @@ from dedup.retries import copies
 from dovecote.observe.find.rules import standing
 from dovecote.observe.find.rules.facts import (
     Copy,
+    DeadCopy,
     Facts,
-    Letter,
     Parked,
-    Reader,
     Row,
+    Taker,
     moment,
     place_of,
     written_at,
@@ -25,7 +25,10 @@ _MOST_DETAIL = 300
 
 
 def one(
-    facts: Facts, readers: Sequence[Reader], topics: Mapping[str, frozenset[str]], now: datetime
+    facts: Facts,
+    readers: Sequence[Taker],
+    topics: Mapping[str, frozenset[str]],
+    now: datetime,
 ) -> One:
     """Return the life of one event; `topics`: what each reader reads, by its name."""
     home = sorted(facts.home, key=lambda each: (each.timestamp, each[:3]))
@@ -47,7 +50,10 @@ def one(
 
 
 def _standings(
-    facts: Facts, readers: Sequence[Reader], topics: Mapping[str, frozenset[str]], now: datetime
+    facts: Facts,
+    readers: Sequence[Taker],
+    topics: Mapping[str, frozenset[str]],
+    now: datetime,
 ) -> list[Standing]:
     found: list[Standing] = []
     parked = [each for each in facts.parked if not _came(facts.home, each)]
@@ -146,7 +152,7 @@ def _copied(copy: Copy) -> Step:
     return Step(written_at(copy.record), copy.owner, "put aside", detail)
 
 
-def _given_up(letter: Letter) -> list[Step]:
+def _given_up(letter: DeadCopy) -> list[Step]:
     at, place = written_at(letter.record), place_of(letter.record)
     detail = f"{place}: after {letter.attempts} attempts: {letter.reason[:_MOST_DETAIL]}"
     found = [Step(at, letter.owner, "given up", detail)]

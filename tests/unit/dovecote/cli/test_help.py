@@ -39,6 +39,7 @@ LOGGING = (
     ("consume", "run"),
     ("push", "serve"),
     ("audit",),
+    ("console",),
     *(("relay", name) for name in ("run", "reshard", "reconcile")),
     *(
         ("spark", name)

@@ -27,7 +27,7 @@ dead_on = ["shop.of.another:Machine"]
 tiers = [{ topic = "orders.retry", wait = "1s" }]
 [inbox]
 dsn = { host = "db", password = { env = "PASSWORD" } }
-retention = "7d"
+retention = "168h"
 """
 _SPARK = """
 [kafka]

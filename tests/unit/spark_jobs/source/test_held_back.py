@@ -68,6 +68,7 @@ def test_a_transaction_that_stays_open_is_said_until_it_ends(
     held.look()
     assert "held back" in health.ready().reason
     ends.is_away = False
+    health.progressed()
     # The next one has just begun.
     ends.stable, ends.logs = {0: 57, 1: 7}, {0: 60, 1: 9}
     held.look()

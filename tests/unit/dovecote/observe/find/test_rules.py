@@ -8,9 +8,9 @@ import pytest
 
 from dedup.rules.lanes.offset_metadata import encode
 from dedup.rules.unread import Place
-from dovecote.observe.find import Failure, Life, Query
+from dovecote.observe.find import Life, PartFailure, Query
 from dovecote.observe.find.batches import ask
-from dovecote.observe.find.rules.facts import Batch, Facts, Handled, Reach, Reader
+from dovecote.observe.find.rules.facts import Batch, Facts, Handled, Reach, Taker
 from dovecote.observe.find.rules.partitions import partition_of
 from dovecote.observe.find.rules.plan import targets, topics_in
 from dovecote.observe.find.rules.query import checked, is_of, spans, time_of
@@ -94,7 +94,7 @@ def record(offset: int = 3) -> Record:
 
 
 def test_a_reader_that_says_nothing_is_unknown_and_says_why() -> None:
-    reader = Reader("consumer/shipping", "consumer", "shipping", ("orders",))
+    reader = Taker("consumer/shipping", "consumer", "shipping", ("orders",))
     facts = Facts(ID, "/shop", home=[record()], unknown={"consumer/shipping": "it is away"})
     topics = frozenset({"orders"})
     found = of_reader(reader, facts, topics, NOW)
@@ -112,7 +112,7 @@ def test_a_reader_that_says_nothing_is_unknown_and_says_why() -> None:
 def test_an_answer_without_a_part_is_incomplete() -> None:
     whole = Life({}, [], [])
     assert "in none of the parts" in whole.where
-    part = Life({}, [], [], [Failure("push/main", "away")])
+    part = Life({}, [], [], [PartFailure("push/main", "away")])
     assert part.where == "not found, but the answer is incomplete: push/main did not answer"
     assert part.as_json()["failures"] == [{"part": "push/main", "error": "away"}]
 
@@ -139,8 +139,8 @@ def test_the_batch_that_took_a_record_is_in_the_log_of_offsets(tmp_path: Path) -
 def test_each_topic_has_a_role_and_what_one_part_writes_another_may_read() -> None:
     output = {"topic": "clean", "by_type": {"a": "as"}, "retry_topic": "r", "backlog": 3}
     assert topics_in(output) == {"topic": "clean", "by_type.a": "as", "retry_topic": "r"}
-    job = Reader("spark/dedup", "spark", "g", ("orders",), outputs=("clean",), dead="dead")
-    reader = Reader("consumer/c", "consumer", "c", ("^clea.*",), retries=("retry",))
+    job = Taker("spark/dedup", "spark", "g", ("orders",), outputs=("clean",), dead="dead")
+    reader = Taker("consumer/c", "consumer", "c", ("^clea.*",), retries=("retry",))
     found = targets(Query(id=ID), [job, reader], ["orders", "clean", "dead", "retry"], NOW)
     assert {each.topic: each.role for each in found} == {
         "orders": "home", "clean": "home", "dead": "dead", "retry": "retry",

@@ -3,7 +3,7 @@
 import pytest
 
 from spark_jobs.errors import QueryFailed, SourceChanged
-from spark_jobs.query.failures import failure
+from spark_jobs.failures import failure
 
 PLANNER = """\
 [STREAM_FAILED] Query [id = 6cfa] terminated with exception: [PYTHON_STREAMING] Failed \
