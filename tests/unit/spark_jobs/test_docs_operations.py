@@ -10,8 +10,8 @@ from prometheus_client import Metric
 
 from dovecote.cli.spark.state import show
 from dovecote.cli.spark.status import table as shown_table
-from outbox.envelope import Record
 from dovecote.process.states import State
+from outbox.envelope import Record
 from spark_jobs.checkpoint.pins import PINNED, refusal
 from spark_jobs.operators import contents, extent
 from spark_jobs.operators.encoding import encode
