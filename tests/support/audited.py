@@ -69,7 +69,7 @@ class Shop:
         )
         for event in events:
             key, its_value, its_headers = encode(event)
-            where: dict[str, Any] = {} if partition is None else {"partition": partition}
+            where: Any = {} if partition is None else {"partition": partition}
             producer.produce(
                 topic or self.topic,
                 its_value if value is None else value,
