@@ -73,7 +73,9 @@ class Real(NamedTuple):
         began = time.monotonic()
         try:
             until(
-                lambda: part not in [each[0] for each in self.on_screen()] and self.window.text("h1"),
+                lambda: (
+                    part not in [each[0] for each in self.on_screen()] and self.window.text("h1")
+                ),
                 within=within,
                 what=f"{part} has no trouble",
             )
