@@ -42,7 +42,7 @@ class Beat(Generic[T]):
         end: threading.Event,
         turned: threading.Event,
     ) -> None:
-        """Set `turned` whenever the source no longer answers, or answers again."""
+        """Prepare to ask; `turned` is set if the source no longer answers, or answers again."""
         self.name, self._ask, self._every, self._end = name, ask, every, end
         self._turned = turned
         self._heard: Heard[T] = Heard()

@@ -56,6 +56,8 @@ class ClusterSource:
         try:
             return self._asked(wanted)
         except KafkaException as error:
+            # The next look has a client of its own: this one waits longer before it connects anew.
+            self.close()
             what = error.args[0]
             raise DovecoteError(told(what, right("Describe", "topic", "*"))) from error
 
