@@ -203,7 +203,7 @@ class Job:
         path = self.folder / "job.toml"
         tables = self.settings.model_dump(mode="json", exclude_none=True)
         tables["retry"] = {"max_attempts": self.settings.retry.max_attempts}
-        for unlike in ("transaction_timeout", "stall_after", "recirculation"):
+        for unlike in ("transaction_timeout", "stall_after", "behind_after", "recirculation"):
             del tables[unlike]
         lines: list[str] = []
         for table, fields in tables.items():
