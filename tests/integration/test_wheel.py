@@ -18,8 +18,11 @@ PACKAGES = {
     "": ["outbox", "dovecote.cli.init"],
     "producer": ["outbox.producer", "outbox.kafka_errors"],
     "relay": ["relay", "dovecote.process", "dovecote.cli.relay"],
-    "consume": ["dedup", "dovecote.observe", "dovecote.cli.consume", "dovecote.cli.topic"],
-    "push": ["dovecote.push", "dovecote.cli.push"],
+    "consume": [
+        *("dedup", "dovecote.observe", "dovecote.audit", "dovecote.cli.consume"),
+        *(f"dovecote.cli.{name}" for name in ("topic", "dead", "find", "audit")),
+    ],
+    "push": ["dovecote.push", "dovecote.cli.push", "dovecote.console", "dovecote.cli.console"],
     "spark": ["spark_jobs", "dovecote.cli.spark"],
     "stack": ["dovecote.devstack"],
     "demo": ["dovecote.demo"],
@@ -29,7 +32,9 @@ PACKAGES = {
 OTHERS = {
     "": {"outbox.producer", "outbox.kafka_errors", "outbox.django", "outbox.alembic"}
     | {f"outbox.writing.{name}" for name in ("asyncpg", "django", "sqlalchemy")}
-    | {"dovecote.cli.init.group"},
+    | {"dovecote.cli.init.group", "outbox.tracing.spans", "outbox.tracing.creating"},
+    "consume": {"dedup.tracing.consuming", "dedup.tracing.handling"},
+    "push": {"dovecote.push.delivery.tracing"},
     "spark": {"dovecote.cli.spark.environment"},
 }
 """Packages and modules below these that another extra brings."""
