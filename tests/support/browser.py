@@ -19,6 +19,8 @@ from tests.support.waiting import until
 _START_SECONDS = 90
 _KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Escape": "\ue00c", "Space": " "}
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+# What a page that draws itself may answer for a moment.
+_PASSING = ("stale element reference", "no such element", "element click intercepted")
 _OPTIONS = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 
 
@@ -41,14 +43,14 @@ class Browser:
         return str(self.run("return document.querySelector(arguments[0])?.innerText ?? ''", css))
 
     def click(self, css: str) -> None:
-        """Click the first matching element; a page may draw itself anew while it is looked for."""
-        until(lambda: self._clicked(css), within=20, what=f"{css} stays for a click")
+        """Click the first matching element, once it is there; a page may draw itself anew."""
+        until(lambda: self._clicked(css), within=20, what=f"{css} is there for a click")
 
     def _clicked(self, css: str) -> bool:
         try:
             _ask("POST", f"{self._at}/element/{self._find(css)}/click", {})
         except AssertionError as error:
-            if "stale element reference" in str(error):
+            if any(passing in str(error) for passing in _PASSING):
                 return False
             raise
         return True
