@@ -19,7 +19,7 @@ from tests.support.waiting import until
 _START_SECONDS = 90
 _KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Escape": "\ue00c", "Space": " "}
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
-# What a page that draws itself may answer for a moment.
+# A page that draws itself may answer like this for a moment.
 _PASSING = ("stale element reference", "no such element", "element click intercepted")
 _OPTIONS = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 
