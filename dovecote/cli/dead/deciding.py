@@ -1,7 +1,7 @@
 """`dovecote dead requeue` and `drop`: decide about what the parts gave up."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import typer
@@ -35,25 +35,48 @@ from outbox.errors import BadSettings, DovecoteError
 _MOST_NAMED = 20
 
 
-def requeue(
-    ids: EventIdsArgument = None,
-    *,
-    config: ConfigOption = None,
-    part: PartOption = None,
-    topic: OfTopicOption = None,
-    key: KeyOption = None,
-    id_: IdOption = None,
-    type_: TypeOption = None,
-    reason: ReasonOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    where: WhereOption = None,
-    everything: AllOption = False,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    by: ByOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def _command(verb: Verb, text: str) -> Callable[..., None]:
+    """Return the command of a verb; all of them select in the same way."""
+
+    def decide(
+        ids: EventIdsArgument = None,
+        *,
+        config: ConfigOption = None,
+        part: PartOption = None,
+        topic: OfTopicOption = None,
+        key: KeyOption = None,
+        id_: IdOption = None,
+        type_: TypeOption = None,
+        reason: ReasonOption = None,
+        since: SinceOption = None,
+        until: UntilOption = None,
+        where: WhereOption = None,
+        everything: AllOption = False,
+        dry_run: DryRunOption = False,
+        yes: YesOption = False,
+        by: ByOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        chosen = selected(
+            part=part,
+            ids=[*(ids or ()), id_],
+            topic=topic,
+            key=key,
+            type_=type_,
+            reason=reason,
+            since=since,
+            until=until,
+            where=where,
+        )
+        _require_meant(chosen, everything=everything)
+        _decide(verb, config, chosen, by, dry_run=dry_run, yes=yes, as_json=as_json)
+
+    decide.__name__, decide.__doc__ = verb, text
+    return decide
+
+
+requeue = _command(
+    "requeue",
     """
     Handle, deliver or publish again what was given up.
 
@@ -63,41 +86,11 @@ def requeue(
     killed and run again. The exit status is 1 if a letter stays, or a part could not be asked.
 
     Example: dovecote dead requeue --part push/main/billing --reason 503 --config watch.toml
-    """
-    chosen = selected(
-        part=part,
-        ids=[*(ids or ()), id_],
-        topic=topic,
-        key=key,
-        type_=type_,
-        reason=reason,
-        since=since,
-        until=until,
-        where=where,
-    )
-    _require_meant(chosen, everything=everything)
-    _decide("requeue", config, chosen, by, dry_run=dry_run, yes=yes, as_json=as_json)
+    """,
+)
 
-
-def drop(
-    ids: EventIdsArgument = None,
-    *,
-    config: ConfigOption = None,
-    part: PartOption = None,
-    topic: OfTopicOption = None,
-    key: KeyOption = None,
-    id_: IdOption = None,
-    type_: TypeOption = None,
-    reason: ReasonOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    where: WhereOption = None,
-    everything: AllOption = False,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    by: ByOption = None,
-    as_json: JsonOption = False,
-) -> None:
+drop = _command(
+    "drop",
     """
     Take letters off the list, and delete parked events.
 
@@ -105,20 +98,8 @@ def drop(
     event is deleted, and never published.
 
     Example: dovecote dead drop --part consumer/shipping --until 2026-02-01 --config watch.toml
-    """
-    chosen = selected(
-        part=part,
-        ids=[*(ids or ()), id_],
-        topic=topic,
-        key=key,
-        type_=type_,
-        reason=reason,
-        since=since,
-        until=until,
-        where=where,
-    )
-    _require_meant(chosen, everything=everything)
-    _decide("drop", config, chosen, by, dry_run=dry_run, yes=yes, as_json=as_json)
+    """,
+)
 
 
 def _require_meant(chosen: Selection, *, everything: bool) -> None:
