@@ -109,7 +109,11 @@ def test_the_example_of_opentelemetry_hands_the_trace_on(
 ) -> None:
     with psycopg.connect(shop) as conn:
         run("otel", conn=conn)
-    (span,) = spans.get_finished_spans()
+    span, around = spans.get_finished_spans()
+    assert (span.name, around.name) == ("create orders", "place order")
+    assert span.parent is not None
+    assert around.context is not None
+    assert span.parent.span_id == around.context.span_id
     assert span.context is not None
     with psycopg.connect(shop) as conn:
         stored = conn.execute("SELECT header_values FROM outbox.events").fetchall()

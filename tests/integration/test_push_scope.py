@@ -117,6 +117,7 @@ def body(method: str, path: str, id_: str) -> object:
     return {
         ("POST", "/subscriptions"): described(id_),
         ("PUT", "/subscriptions/{id}"): described(id_),
+        ("PATCH", "/subscriptions/{id}"): {"set": {"limits.rate": 5}},
         ("POST", "/subscriptions/{id}/replay"): {"start": "latest"},
         ("POST", "/subscriptions/{id}/skip"): {
             "topic": TOPIC,

@@ -14,22 +14,9 @@ from dovecote.console.rules.facts import (
     TopicFacts,
 )
 from dovecote.console.shapes import StateName
+from dovecote.process.states import State, severity
 
-GREEN: frozenset[StateName] = frozenset({"working", "idle", "standby"})
-WORST_FIRST: Sequence[StateName] = (
-    "stalled",
-    "failing",
-    "unknown",
-    "behind",
-    "starting",
-    "draining",
-    "paused",
-    "working",
-    "standby",
-    "idle",
-)
-_RANK = {state: rank for rank, state in enumerate(WORST_FIRST)}
-
+GREEN: frozenset[str] = frozenset(each for each in State if each.is_green)
 
 _PARKED = "see the dead letters of this part, and requeue or drop what is parked"
 
@@ -59,12 +46,12 @@ class Motion:
 
 def worst(found: Sequence[Judged]) -> Judged:
     """Return the worst of some; the first of those that are equally bad."""
-    return min(found, key=lambda each: _RANK[each.state])
+    return min(found, key=lambda each: rank(each.state))
 
 
 def rank(state: StateName) -> int:
     """Return the place of a state in the order of the worst first."""
-    return _RANK[state]
+    return severity(State(state))
 
 
 def unheard(source: Heard[object], name: str, what: str, now: float) -> Judged | None:
