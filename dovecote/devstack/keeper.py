@@ -36,6 +36,9 @@ GRACE_SECONDS = 20.0
 # without knowing it.
 _ORPHAN_CHECK_SECONDS = 1.0
 
+# Processes that got SIGKILL are gone at once, unless the disk holds one of them.
+_GONE_SECONDS = 5.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
@@ -149,7 +152,10 @@ class Keeper:
 
     def _kill(self) -> None:
         self._signal_all(signal.SIGSTOP)  # so that nothing forks between listing and killing
-        self._signal_all(signal.SIGKILL)
+        signalled = self._signal_all(signal.SIGKILL)
+        if self._libc is None:
+            # Nobody but us waits for them, and a server that starts again would find them.
+            psutil.wait_procs(signalled, timeout=_GONE_SECONDS)
 
     def _kill_if_due(self) -> None:
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
@@ -160,16 +166,25 @@ class Keeper:
             self._orphaned = True
             self._stop()
 
-    def _signal_all(self, number: int) -> None:
-        """Signal the server first, which then starts no more children, then its children."""
+    def _signal_all(self, number: int) -> list[psutil.Process]:
+        """
+        Signal the server first, which then starts no more children, then its children.
+
+        Return the children. They are listed before as well, because only on Linux does the keeper
+        adopt the children of a server that has ended.
+        """
+        keeper = psutil.Process()
+        before = keeper.children(recursive=True)
         if self._server.returncode is None:
             os.kill(self._server.pid, number)
-        for child in psutil.Process().children(recursive=True):
-            if child.pid != self._server.pid:
-                try:
-                    child.send_signal(number)
-                except psutil.NoSuchProcess:
-                    continue  # it has ended meanwhile; go on with the others
+        found = {*before, *keeper.children(recursive=True)}
+        children = [each for each in found if each.pid != self._server.pid]
+        for child in children:
+            try:
+                child.send_signal(number)
+            except psutil.NoSuchProcess:
+                continue  # it has ended meanwhile; go on with the others
+        return children
 
     def _reap(self) -> bool:
         """Reap processes that have ended; return whether any of the server's is left."""
