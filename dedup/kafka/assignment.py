@@ -90,13 +90,14 @@ class Assignment:
         known = _without_others(self._committed(client, partitions), ids)
         stretches = [self._begin(each, _found(each, known), ids) for each in partitions]
         starting = [_starting(each, known) for each in partitions]
+        # The client remembers that they were paused in an earlier assignment. If they were resumed
+        # afterwards, it might take the assignment for outdated, and never read (librdkafka 5591).
+        client.resume(partitions)
         if self._incremental:
             client.incremental_assign(starting)
         else:
             client.assign(starting)
         if stretches:
-            # The client remembers that they were paused in an earlier assignment.
-            client.resume(partitions)
             self._metrics.rebalanced("assigned")
             _log.info("assigned %s", _names((s.topic, s.partition) for s in stretches))
             self._threads.submit(self._make_ready, stretches)
@@ -154,7 +155,7 @@ class Assignment:
         )
         ids = self._topics.ids([stretch.topic])
         begun = self._restart(old, ids.get(stretch.topic, old.offsets.topic_id))
-        begun.paused = old.paused
+        begun.paused, begun.begun = old.paused, old.begun
         return begun
 
     def look(self) -> None:
@@ -192,7 +193,7 @@ class Assignment:
         rest = [_standing(each) for place, each in self._assigned.items() if place not in places]
         self._starts.read_from(starting, rest)
         for place in places:
-            self._assigned[place].paused = False
+            self._assigned[place].paused = self._assigned[place].begun = False
 
     def cannot_read(self, topic: str, partition: int) -> None:
         """Take note that the log has nothing at the offset at which a partition stands."""

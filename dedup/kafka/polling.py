@@ -189,6 +189,7 @@ class Polling:
             if not found.batch:
                 self._absent.read(topic)
                 touched.append(found)
+                found.begun = True
                 found.times.append((offset, _written(time_)))
             lane = key if by_key else None
             group = found.batch.get(lane)
@@ -248,7 +249,7 @@ class Polling:
             self._metrics.paused("memory")
         for each in self._assigned.values():
             skewed = each.is_skewed()
-            pause = self._closed or skewed or each.blocked
+            pause = (self._closed or skewed or each.blocked) and each.begun
             if pause is not each.paused:
                 self._pause(each, pause=pause, skewed=skewed)
 

@@ -85,6 +85,7 @@ class Starts:
             KafkaException: the assignment is changing; ask again.
         """
         client = self._client
+        client.resume([*starting])  # before they are assigned, as in `Assignment.assign`
         if self._incremental:
             there = {(each.topic, each.partition) for each in client.assignment()}
             if old := [each for each in starting if (each.topic, each.partition) in there]:
@@ -92,7 +93,6 @@ class Starts:
             client.incremental_assign([*starting])
         else:
             client.assign([*starting, *others])
-        client.resume([*starting])
 
     def _at(self, partitions: Sequence[Partition], where: int) -> list[tuple[Partition, int]]:
         # The client takes the two ends of a log for times, as brokers do.

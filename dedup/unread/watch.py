@@ -55,6 +55,8 @@ class _Stuck:
     """For how long nothing has come, without an error; 0.0: that is no trouble."""
     end: int = -1
     """The end of the log, committed or not."""
+    is_lost: bool = False
+    """Whether nothing came of what can be read: the client may have lost what it was told."""
     is_held: bool = False
     """Whether a transaction that is open holds it back, so that reading is not at fault."""
 
@@ -105,9 +107,9 @@ class Watch:
         at = max(0, offset or 0) if at is None else at
         stuck = self._known_as(place, _Stuck(found, at, "", now))
         stuck.why, stuck.errors, stuck.failed = error.str(), stuck.errors + 1, now
-        stuck.silent, stuck.is_held = 0.0, False
+        stuck.silent, stuck.is_held, stuck.is_lost = 0.0, False, False
         if error.code() in OF_RECORD:
-            found.blocked = True
+            found.blocked = found.begun = True
             stuck.again = now + stuck.pause
             stuck.pause = min(2 * stuck.pause, _LONGEST_PAUSE)
         stuck.is_said = stuck.is_said or found.blocked or stuck.errors >= _REPEATED
@@ -134,7 +136,7 @@ class Watch:
         due = {
             place: each.at
             for place, each in self._stuck.items()
-            if each.assigned.blocked and now >= each.again
+            if (each.assigned.blocked or each.is_lost) and now >= each.again
         } | {place: note.until for place, note in noted.items()}
         if not due:
             return
@@ -145,6 +147,10 @@ class Watch:
             return
         for place in due:
             self._assigned[place].blocked = False
+            each = self._stuck[place]
+            if each.is_lost:
+                _log.info("%s/%d is read again from offset %d", *place, each.at)
+                each.again = now + _AGAIN_SECONDS
         for place, note in noted.items():
             self._step_over(place, note)
         self._known = {}
@@ -210,7 +216,10 @@ class Watch:
         held = stable is not None and stable <= stuck.at
         if held is not stuck.is_held:
             stuck.logged = -_AGAIN_SECONDS
-        stuck.is_said, stuck.is_held = True, held
+        # Before it is said, it is read again: that helps a client that has lost an assignment.
+        stuck.is_lost = stable is not None and not held
+        stuck.is_said = stuck.is_said or not stuck.is_lost or stuck.again > 0
+        stuck.is_held = held
         if stable is None:
             stuck.why = (
                 f"{nothing}, and the log goes on to {stuck.end}: a transaction is open there, or "

@@ -44,6 +44,12 @@ class Assigned:
 
     paused: bool = False
 
+    begun: bool = False
+    """
+    Whether a record has come since the client was told where to read. Before, a pause might
+    overtake what it was told, and the partition would never be read (librdkafka 2190).
+    """
+
     blocked: bool = False
     """Whether nothing is taken of it, because the client could not read a record."""
 

@@ -194,7 +194,8 @@ class Search:
             for each in gone:
                 del open_[each]
             if gone and open_:
-                consumer.pause([TopicPartition(*each) for each in gone if each in stretches])
+                # A pause would outlive the assignment, and the next turn would read nothing.
+                consumer.incremental_unassign([TopicPartition(*each) for each in gone])
         consumer.unassign()
 
     def _take(self, stretch: _Stretch, message: Any) -> bool:  # noqa: ANN401  # confluent-kafka has no types of its own

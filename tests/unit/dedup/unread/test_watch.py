@@ -267,3 +267,35 @@ def test_an_answer_that_the_client_cannot_take_is_said_for_a_while(watched: Watc
     assert "increase receive.message.max.bytes" in watched.watch.report()
     watched.now += 61
     assert watched.watch.report() == ""
+
+
+def test_what_can_be_read_and_does_not_come_is_read_again_before_it_is_said(
+    watched: Watched,
+) -> None:
+    watched.stable = {PLACE: 57}
+    watched.watch.observe({PLACE: 57})
+    watched.now += 61
+    watched.watch.observe({PLACE: 57})
+    watched.go_on(0)
+    watched.go_on(0)
+    assert watched.moved == [{PLACE: 42}]
+    assert watched.watch.report() == ""
+    # It helps, and nobody needs to know.
+    watched.found.offsets.polled(42)
+    watched.watch.observe({PLACE: 57})
+    watched.look()
+    assert watched.watch.report() == ""
+    assert watched.moved == [{PLACE: 42}]
+
+
+def test_what_does_not_come_after_that_either_is_said_and_tried_each_minute(
+    watched: Watched,
+) -> None:
+    watched.stable = {PLACE: 57}
+    watched.stand(57)
+    watched.look()
+    assert "the client cannot read it; repair it" in watched.watch.report()
+    assert watched.moved == [{PLACE: 42}]
+    for _ in range(12):
+        watched.look()
+    assert watched.moved == [{PLACE: 42}] * 2
