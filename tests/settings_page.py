@@ -4,16 +4,13 @@ Write docs/settings.md from the classes of the settings: `python -m tests.settin
 A test compares the page with the classes, so that a setting cannot be without its line.
 """
 
-import ast
 import inspect
 import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
-from textwrap import dedent
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -28,6 +25,7 @@ from dovecote.console.settings import ConsoleSettings
 from dovecote.observe import sources as watch_settings
 from dovecote.observe.audit_settings import AuditSettings
 from dovecote.observe.sources import WatchSettings
+from dovecote.process.settings_schema import docstrings
 from dovecote.push import settings as push_settings
 from dovecote.push.settings import PushSettings
 from relay import settings as relay_settings
@@ -65,6 +63,8 @@ In a table of Kafka properties, the underscores of a variable stand for dots:
 Any of them may have a table `identity`, with [the settings of a provider of
 tokens](identities.md).
 An unknown setting is an error. A command with `--check` reads the settings and exits.
+`dovecote schema relay` prints the JSON Schema of a relay's file, with which an editor completes and
+checks it; some take `#:schema relay.schema.json` in the first line. Every other file has one, too.
 
 A duration is text such as `"250ms"`, `"60s"`, `"3m"` or `"2h"`.
 A secret is never in the file: write `{ env = "NAME" }` or `{ file = "PATH" }` in its place.
@@ -344,20 +344,12 @@ def _first_line(model: type[BaseModel]) -> str:
 
 
 def _told(model: type[BaseModel]) -> dict[str, str]:
-    """Return the docstrings of the fields of `model`, inherited ones too."""
+    """Return what is said of the fields of `model`, inherited ones too."""
     found: dict[str, str] = {}
     for kind in reversed(model.__mro__):
         if kind is BaseModel or not issubclass(kind, BaseModel):
             continue
-        (node,) = ast.parse(dedent(inspect.getsource(kind))).body
-        assert isinstance(node, ast.ClassDef)
-        for one, after in pairwise(node.body):
-            match one, after:
-                case (
-                    ast.AnnAssign(target=ast.Name(id=name)),
-                    ast.Expr(value=ast.Constant(value=str(text))),
-                ):
-                    found[name] = " ".join(text.split())
+        found |= docstrings(kind)
         for field_name in kind.model_fields.keys() - found.keys():
             if untold := _UNTOLD.get(f"{kind.__name__}.{field_name}") or _UNTOLD.get(field_name):
                 found[field_name] = untold

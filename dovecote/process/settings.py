@@ -25,11 +25,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     ValidationError,
     ValidationInfo,
+    WithJsonSchema,
     WrapValidator,
 )
 from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema
 
 from dovecote.process import strict_json
 from dovecote.process.durations import duration, positive
@@ -219,13 +222,30 @@ _EMPTY_DSN = (
     "where PGHOST and other variables of libpq say where, dbname alone will do"
 )
 
+
+class OrText:
+    """Marks a table in whose place a file may have text, for the JSON Schema of the file."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"anyOf": [handler(schema), {"type": "string"}]}
+
+
 Duration: TypeAlias = Annotated[timedelta, BeforeValidator(duration)]
 """A `timedelta`, written "250ms", "60s", "3m" or "2h"."""
 
 PositiveDuration: TypeAlias = Annotated[Duration, AfterValidator(positive)]
 """A `Duration` that is longer than 0."""
 
-KafkaTable: TypeAlias = Annotated[dict[str, str], WrapValidator(_kafka)]
+_SCALAR = {"type": ["string", "number", "boolean", "object"]}
+
+KafkaTable: TypeAlias = Annotated[
+    dict[str, str],
+    WrapValidator(_kafka),
+    WithJsonSchema({"type": "object", "additionalProperties": _SCALAR}),
+]
 """`KafkaProperties` as a part of another type, which keeps them out of its repr."""
 
 KafkaProperties: TypeAlias = Annotated[
@@ -233,7 +253,12 @@ KafkaProperties: TypeAlias = Annotated[
 ]
 """Any librdkafka property; its values never appear in a repr."""
 
-Dsn: TypeAlias = Annotated[str, WrapValidator(_dsn), Field(repr=False)]
+Dsn: TypeAlias = Annotated[
+    str,
+    WrapValidator(_dsn),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]}),
+    Field(repr=False),
+]
 """A libpq connection string, or a table of libpq parameters; never in a repr."""
 
 

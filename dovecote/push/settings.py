@@ -16,6 +16,7 @@ from dovecote.process.settings import (
     Dsn,
     HostName,
     KafkaTable,
+    OrText,
     PositiveDuration,
     Settings,
     pointed,
@@ -210,7 +211,7 @@ def _from_variable(value: object, info: ValidationInfo) -> object:
 class ApiSettings(Settings):
     """Access to the API."""
 
-    tokens: dict[str, TokenSettings] = Field(default_factory=dict)
+    tokens: dict[str, Annotated[TokenSettings, OrText()]] = Field(default_factory=dict)
     """
     Names of tokens, and what each may do. `sha256:…` in place of a table is the token of an
     operator, who may do everything.

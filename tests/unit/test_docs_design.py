@@ -16,7 +16,11 @@ MOST_LINES = 150
 
 
 def packages() -> list[str]:
-    """Return the folders of the product's packages, with all folders in them that hold code."""
+    """
+    Return the folders of the product's packages, with all folders in them that hold code.
+
+    The shop is a project of its own.
+    """
     found = {
         folder
         for top in ROOT.glob("*/__init__.py")
@@ -24,7 +28,11 @@ def packages() -> list[str]:
         for folder in module.relative_to(ROOT).parents
         if folder != Path()
     }
-    return sorted(str(folder) for folder in found if folder.parts[0] != "tests")
+    return sorted(
+        str(folder)
+        for folder in found
+        if folder.parts[0] != "tests" and folder.parts[:2] != ("examples", "shop")
+    )
 
 
 def tree() -> Iterator[tuple[str, str]]:
