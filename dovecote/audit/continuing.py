@@ -55,8 +55,10 @@ class Sources:
         """What was not audited, since the last statement."""
 
     def close(self) -> None:
-        for reader in (*self.readers, *self.logs):
+        for reader in self.readers:
             reader.close()
+        for log in self.logs:
+            log.close()
 
     def require_same(self, index: int) -> None:
         """Begin anew from now on, if the database is another one or was put back."""

@@ -1,8 +1,14 @@
 """The slots of an outbox in the write-ahead log: the relay's and the auditor's."""
 
+import os
+import subprocess
+
 import psycopg
 
 from outbox.schema.capture import installed
+from tests.support.audited import DSN, Shop
+from tests.support.relaying import COMMAND
+from tests.support.waiting import patient
 
 
 def slot_of(dsn: str) -> str:
@@ -28,3 +34,17 @@ def drop_slot(dsn: str) -> None:
             " WHERE slot_name = %s",
             [slot_of(dsn)],
         )
+
+
+def drop_by_command(shop: Shop) -> str:
+    """Drop the auditor's slot as an operator does, and return what the command says."""
+    done = subprocess.run(
+        [COMMAND, "audit", "--drop-slot", "-c", str(shop.settings())],
+        env={**os.environ, DSN: shop.dsn},
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
