@@ -52,7 +52,7 @@ class Sources:
             for each, outlook in zip(plan.outboxes, outlooks, strict=True)
         ]
         self.not_audited = [NotAudited(*each) for each in store.fact("not_audited", [])]
-        """What was not audited, since the last statement."""
+        """The gaps since the last statement."""
 
     def close(self) -> None:
         for reader in self.readers:

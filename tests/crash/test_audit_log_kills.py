@@ -24,7 +24,7 @@ def test_killed_again_and_again_it_misses_nothing_and_has_no_false_alarm(
     file = shop.settings()
     chance = random.Random(7)  # no secret
     with relays(tmp_path, dsn, stack.kafka.bootstrap) as fleet:
-        fleet.active(heartbeat="1s")
+        fleet.active(environ={"DOVECOTE_RELAY_WAL__HEARTBEAT": "1s"})
         shop.audit(file, status=3)
         with shop.auditing(file) as auditor:
             for _ in range(KILLS):

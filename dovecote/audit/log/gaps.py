@@ -1,4 +1,4 @@
-"""What was not audited."""
+"""Say of which times nothing is known."""
 
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ class NotAudited(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What an operator reads."""
+        """The sentence that an operator reads."""
         if self.since is None:
             return (
                 f"{self.part}: its audit begins at {_time(self.until)} ({self.why}): what was "

@@ -150,7 +150,7 @@ class LogReader:
         outlook.marks, number = passed(outlook.marks, relayed)
         outlook.passed = outlook.passed if number is None else number
         if relayed is not None and relayed > outlook.place.begun:
-            # What was committed before the reading began is published by now.
+            # The relays have published all that was committed before the reading began.
             outlook.blind = [
                 (since, at if until == _NEVER else until, written)
                 for since, until, written in outlook.blind
@@ -188,7 +188,7 @@ class LogReader:
         return rows
 
     def _begin_again(self, place: Place) -> None:
-        # What was decoded and is not given must come again.
+        # The server must send again all that was decoded and is not given.
         self.outlook.place = place
         self.close()
 
