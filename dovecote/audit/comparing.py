@@ -110,13 +110,11 @@ class Comparison:
         moved = False
         for index in range(len(self.readers)):
             most = _MOST_AHEAD if self._records_come else _MOST_OPEN
-            if len(self.matcher.rows) + self.store.cold < most:
-                part = self.plan.outboxes[index].part
-                done = self.guarded(part, partial(self._rows, index))
-                self.outlooks[index].checked &= done is not None
-                moved |= bool(done)
-            else:
-                self.logs[index].stay()
+            is_full = len(self.matcher.rows) + self.store.cold >= most
+            part = self.plan.outboxes[index].part
+            done = self.guarded(part, partial(self._rows, index, is_full=is_full))
+            self.outlooks[index].checked &= done is not None
+            moved |= bool(done)
         if self.now() - self._looked > _LOOK_EVERY or len(self.topics.names) < len(
             self.matcher.topics
         ):
@@ -134,11 +132,14 @@ class Comparison:
             time.sleep(0.05)
         return moved
 
-    def _rows(self, index: int) -> bool:
+    def _rows(self, index: int, *, is_full: bool) -> bool:
         outlook, reader = self.outlooks[index], self.readers[index]
         if not outlook.checked:
             self.sources.require_same(index)
             outlook.checked = True
+        if is_full:
+            self.logs[index].stay()
+            return False
         if outlook.place.at:
             rows = self.logs[index].read(_ROWS, self.now, wall)
             self.events += self.matcher.take_rows(index, rows, self.now())

@@ -66,7 +66,9 @@ class Sources:
         outbox = self.plan.outboxes[index]
         identity, now = reader.identity(), log.look()
         outlook.identity = outlook.identity or identity
-        is_behind = reader.is_behind(outlook.window) or outlook.place.at > now.end
+        is_behind = reader.is_behind(outlook.window)
+        if now.state != "table":
+            is_behind |= outlook.place.at > now.end
         if identity != outlook.identity or is_behind:
             self._begin_anew(index, identity)
         if now.state == "table":

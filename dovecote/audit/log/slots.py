@@ -22,7 +22,7 @@ class Log(NamedTuple):
     """The name of the auditor's slot."""
     publication: str
     end: int
-    """Its end: all that anybody can have read lies before it."""
+    """Its end: all that anybody can have read lies before it; 0 for an outbox in the table."""
     slot: Retained | None
     relayed: int | None
     """Up to where its relays have confirmed it; None: they have no slot."""
@@ -35,7 +35,9 @@ def log_of(conn: Connection[Any], schema: str) -> Log:
         " format('dovecote_%s_%s', d.oid, n.oid) AS relays, 'dovecote_' || n.oid AS publication"
         " FROM {} AS r, pg_database AS d, pg_namespace AS n"
         " WHERE d.datname = current_database() AND n.nspname = {}),"
-        " log AS (SELECT pg_current_wal_flush_lsn() AS lsn)"
+        # A table can be read from a standby too, and on servers without this function.
+        " log AS (SELECT CASE WHEN state = 'table' THEN '0/0' ELSE pg_current_wal_flush_lsn() END"
+        " AS lsn FROM names)"
         " SELECT n.state, n.name, n.publication, (l.lsn - '0/0')::bigint, s.slot_name IS NOT NULL,"
         " (s.confirmed_flush_lsn - '0/0')::bigint, (l.lsn - s.restart_lsn)::bigint, s.active_pid,"
         " coalesce(to_jsonb(s) ->> 'invalidation_reason',"
