@@ -9,7 +9,8 @@ from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from dovecote.audit.comparing import Comparison, wall
+from dovecote.audit.comparing import Comparison
+from dovecote.audit.continuing import wall
 from dovecote.audit.following import Following
 from dovecote.audit.judging import Judge
 from dovecote.audit.metrics import Metrics
@@ -199,7 +200,12 @@ class Auditor:
         metrics.findings(each["kind"] for each in self._store.findings())
         metrics.open.labels("rows").set(len(comparison.matcher.rows) + self._store.cold)
         metrics.open.labels("records").set(len(comparison.matcher.records))
-        metrics.troubles.set(len(comparison.troubles))
+        for outbox, log in zip(self.plan.outboxes, comparison.logs, strict=True):
+            metrics.slot_bytes.labels(outbox.name).set(log.retained)
+            gaps = [each for each in comparison.sources.not_audited if each.part == outbox.part]
+            seconds = sum(each.until - each.since for each in gaps if each.since) / 1000
+            metrics.not_audited.labels(outbox.name).set(seconds)
+        metrics.troubles.set(len(comparison.troubles) + len(comparison.sources.not_audited))
         metrics.state_bytes.set(self._store.size())
         metrics.events.set(comparison.events)
         self._write()
@@ -216,6 +222,9 @@ class Auditor:
             return _health(state, why or "nothing was read yet", ok=not troubles)
         if time.monotonic() - self._worked > _FRESH_SECONDS:
             return _health(State.FAILING, why or "nothing was read within the last minute")
+        gaps = [each for each in self.comparison.sources.not_audited if each.since is not None]
+        if gaps:
+            return _health(State.BEHIND, why or gaps[-1].text, ok=True)
         covered = all(each.complete for each in self.comparison.outlooks)
         return _health(State.WORKING if covered else State.BEHIND, why, ok=True)
 
@@ -242,7 +251,13 @@ class Auditor:
             },
             "pairs_without_lock": comparison.unlocked,
             "findings": store.findings(unstated=True),
-            "troubles": sorted(comparison.troubles.values()),
+            "not_audited": [each.as_json() for each in comparison.sources.not_audited],
+            "troubles": sorted(
+                [
+                    *comparison.troubles.values(),
+                    *(each.text for each in comparison.sources.not_audited),
+                ]
+            ),
         }
         statement = sealed(told, store.fact("last_hash", BEGINNING))
         for topic in comparison.matcher.topics:
@@ -255,8 +270,10 @@ class Auditor:
             store.note("last_hash", statement["hash"])
             store.note("began_at", self._began_at)
             store.note("last_day", self._last_day)
+            store.note("not_audited", [])
             if self.plan.statements is not None:
                 store.note("unwritten", [*store.fact("unwritten", []), statement])
+        comparison.sources.not_audited.clear()
         self._write()
         return statement
 

@@ -3,14 +3,17 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dovecote.audit.away import Away, away
+from dovecote.audit.continuing import Sources, wall
 from dovecote.audit.kafka import KAFKA, Topics
+from dovecote.audit.outlook import Outlook
 from dovecote.audit.parts import Plan
-from dovecote.audit.postgres import Reader, Window
+from dovecote.audit.postgres import Window
+from dovecote.audit.rules.logged import Place
 from dovecote.audit.rules.matching import Bounds, Matcher
 from dovecote.audit.rules.verdict import Gap
 from dovecote.audit.store import Store
@@ -29,30 +32,6 @@ _GROWN = 300_000
 _SLACK = 600_000
 
 
-def wall() -> int:
-    """Return the time in milliseconds since 1970."""
-    return int(time.time() * 1000)
-
-
-@dataclass
-class Outlook:
-    """How far one outbox was read."""
-
-    window: Window = field(default_factory=lambda: Window(None))
-    identity: str = ""
-    covered: int = -1
-    """All rows that were committed at this running time are read."""
-    covered_wall: int = 0
-    blind: list[tuple[int, int, int]] = field(default_factory=list)
-    asked: int = 0
-    """When the end of the window was taken, by the running time."""
-    asked_wall: int = 0
-    complete: bool = False
-    in_log: bool = False
-    checked: bool = False
-    """The database is the one that was read before."""
-
-
 class Comparison:
     """The rows of all outboxes against the records of their topics."""
 
@@ -67,7 +46,6 @@ class Comparison:
         )
         self.matcher.placed_from = plan.partitions_since
         store.load(self.matcher)
-        self.readers = [Reader(each) for each in plan.outboxes]
         self.topics = Topics(plan.outboxes[0].kafka if plan.outboxes else {})
         self._base = int(store.fact("ran", 0)) + 1
         self._began = time.monotonic()
@@ -78,7 +56,9 @@ class Comparison:
         }
         self._awaiting: dict[tuple[int, int], tuple[int, int]] = {}
         self.configs: dict[int, Described] = {}
-        self.troubles: dict[str, str] = {}
+        self.sources = Sources(plan, store, self.matcher, self.outlooks)
+        self.troubles = self.sources.troubles
+        self.readers, self.logs = self.sources.readers, self.sources.logs
         self._looked = self._parked_looked = -_LOOK_EVERY
         self._parked_at: list[str | None] = store.fact("parked_at", [None] * len(plan.outboxes))
         self._records_come = False
@@ -99,6 +79,8 @@ class Comparison:
             return Outlook()
         told["window"] = Window(*told["window"])
         told["blind"] = [tuple(each) for each in told["blind"]]
+        told["place"] = Place(**told.get("place", {}))
+        told["marks"] = [tuple(each) for each in told.get("marks", [])]
         # The coverage of the last process says nothing of now.
         return Outlook(**told)
 
@@ -108,8 +90,7 @@ class Comparison:
 
     def close(self) -> None:
         self.topics.close()
-        for reader in self.readers:
-            reader.close()
+        self.sources.close()
 
     def guarded(self, name: str, do: Callable[[], Any]) -> Any:  # noqa: ANN401  # whatever it returns
         """Do something with a server; keep its failure as a trouble until it works again."""
@@ -129,11 +110,11 @@ class Comparison:
         moved = False
         for index in range(len(self.readers)):
             most = _MOST_AHEAD if self._records_come else _MOST_OPEN
-            if len(self.matcher.rows) + self.store.cold < most:
-                part = self.plan.outboxes[index].part
-                done = self.guarded(part, partial(self._rows, index))
-                self.outlooks[index].checked &= done is not None
-                moved |= bool(done)
+            is_full = len(self.matcher.rows) + self.store.cold >= most
+            part = self.plan.outboxes[index].part
+            done = self.guarded(part, partial(self._rows, index, is_full=is_full))
+            self.outlooks[index].checked &= done is not None
+            moved |= bool(done)
         if self.now() - self._looked > _LOOK_EVERY or len(self.topics.names) < len(
             self.matcher.topics
         ):
@@ -151,11 +132,18 @@ class Comparison:
             time.sleep(0.05)
         return moved
 
-    def _rows(self, index: int) -> bool:
+    def _rows(self, index: int, *, is_full: bool) -> bool:
         outlook, reader = self.outlooks[index], self.readers[index]
         if not outlook.checked:
-            self._require_same(index)
+            self.sources.require_same(index)
             outlook.checked = True
+        if is_full:
+            self.logs[index].stay()
+            return False
+        if outlook.place.at:
+            rows = self.logs[index].read(_ROWS, self.now, wall)
+            self.events += self.matcher.take_rows(index, rows, self.now())
+            return bool(rows)
         now, at = self.now(), wall()
         fresh = outlook.window.until is None
         if fresh:
@@ -183,37 +171,6 @@ class Comparison:
             )
         outlook.blind = outlook.blind[-100:]
         outlook.covered, outlook.covered_wall = outlook.asked, outlook.asked_wall
-
-    def _require_same(self, index: int) -> None:
-        """Begin anew from now on, if the database is another one or was put back."""
-        outlook, reader = self.outlooks[index], self.readers[index]
-        if reader.is_in_log():
-            outlook.in_log = True
-            why = "its events are in the write-ahead log and have no rows: they are not compared"
-            raise away(self.plan.outboxes[index].part, why)
-        if outlook.in_log:
-            outlook.in_log, at = False, wall()
-            outlook.blind.append((0, at, at))
-        identity = reader.identity()
-        if not outlook.identity:
-            outlook.identity = identity
-        elif identity != outlook.identity or reader.is_behind(outlook.window):
-            part = self.plan.outboxes[index].part
-            self.troubles[f"restored {part}"] = (
-                f"{part}: this database is another one, or was put back to an earlier state: what "
-                "was committed before is not judged, and the comparison begins anew"
-            )
-            for number, row in list(self.matcher.rows.items()):
-                if self.matcher.kinds[row.kind].outbox == index:
-                    self.matcher.drop_row(number)
-            self.store.drop_rows(
-                [n for n, each in enumerate(self.matcher.kinds) if each.outbox == index]
-            )
-            at = wall()
-            outlook.identity, outlook.covered = identity, -1
-            outlook.blind.append((0, at, at))
-            outlook.window = Window(reader.snapshot())
-            outlook.covered_wall = at
 
     def _records(self, *, wait: bool) -> bool:
         raws = self.topics.read(_RECORDS, 0.1 if wait else 0.0)
@@ -299,13 +256,16 @@ class Comparison:
     def _first(self, number: int, described: "Described") -> dict[int, int]:
         """Return where to begin in a topic of which nothing was read."""
         since = self.plan.since
-        if any(each.window.since is not None for each in self.outlooks):
+        logged = [each.begun_wall for each in self.outlooks if each.place.at]
+        if any(each.window.since is not None for each in self.outlooks) or logged:
             rows = (
                 row.appended
                 for row in self.matcher.rows.values()
                 if self.matcher.kinds[row.kind].topic == number
             )
-            since = max(since or 0, min(rows, default=wall()) - _SLACK)
+            first = min(rows, default=wall()) - _SLACK
+            # Nothing of the log is older than its reading, and all of it must have its record.
+            since = first if logged else max(since or 0, first)
         if since is None:
             return {}
         numbers = [each.number for each in described.partitions]
@@ -383,5 +343,12 @@ class Comparison:
                 "covered_wall": outlook.covered_wall,
                 "blind": outlook.blind,
                 "asked_wall": outlook.asked_wall,
+                "place": asdict(outlook.place),
+                "marks": outlook.marks,
+                "passed": outlook.passed,
+                "begun_wall": outlook.begun_wall,
             }
+        facts["not_audited"] = self.sources.not_audited
         self.store.commit(self.matcher, facts, self.now())
+        for log, outlook in zip(self.logs, self.outlooks, strict=True):
+            log.confirm(outlook.place)

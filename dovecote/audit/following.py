@@ -10,7 +10,7 @@ from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
 from dovecote.audit.away import away
-from dovecote.audit.comparing import wall
+from dovecote.audit.continuing import wall
 from dovecote.audit.kafka import Topics
 from dovecote.audit.parts import Follower
 from dovecote.audit.rules import handled as rules

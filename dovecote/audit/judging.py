@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from dovecote.audit.comparing import Comparison, wall
+from dovecote.audit.comparing import Comparison
+from dovecote.audit.continuing import wall
 from dovecote.audit.postgres import Evidence
 from dovecote.audit.rules.finding import Finding, Kind, shown_key
 from dovecote.audit.rules.ids import text_of, time_in
-from dovecote.audit.rules.matching import Row, Seen, Suspicion, place_of, placed
+from dovecote.audit.rules.matching import LOG, Row, Seen, Suspicion, place_of, placed
 from dovecote.audit.rules.verdict import Alone, Open, of_record, of_row
 
 _MOST = 500
@@ -56,7 +57,7 @@ class Judge:
         """Return whether something that was read up to a time is not judged."""
         matcher = self._of.matcher
         rows = (n for n, _ in matcher.rows_until(until, _MOST) if n not in matcher.parked)
-        # Records may be of an outbox in the log, which has no rows: they wait for ever.
+        # Records may be of an outbox in a log that cannot be read: they wait for ever.
         in_log = any(each.in_log for each in self._of.outlooks)
         records = not in_log and matcher.records_until(until, 1)
         return bool(self._claims or matcher.suspicions or any(rows) or records)
@@ -87,7 +88,7 @@ class Judge:
             id=text_of(number ^ of.salt),
             key=shown_key(key),
             at=row.appended,
-            places=(f"{outbox.schema}.events/{row.position}", *places),
+            places=(_row_place(outbox.schema, row.position), *places),
             reason=reason,
             count=count,
         )
@@ -124,7 +125,8 @@ class Judge:
             return
         before = place.rsplit("/", 1)[0] + f"/{offset}"
         reason = (
-            f"row {high} of its key is at offset {high_offset}, before the earlier row {low} at "
+            f"row {high % LOG} of its key is at offset {high_offset}, before the earlier row "
+            f"{low % LOG} at "
             f"offset {low_offset}"
         )
         self.add(
@@ -246,7 +248,7 @@ class Judge:
         if not old:
             of.troubles.pop(f"waiting {outbox.part}", None)
             return
-        told = of.readers[index].evidence([row.position for _, row in old])
+        told = of.sources.evidence(index, old)
         passed = [
             (n, row) for n, row in old if self._is_passed(n, row, told.get(row.position), grace)
         ]
@@ -343,7 +345,7 @@ class Judge:
         reader = of.readers[kind.outbox]
         told = of.guarded(
             f"asking {of.plan.outboxes[kind.outbox].part}",
-            lambda: reader.evidence([row.position]),
+            lambda: of.sources.evidence(kind.outbox, [(number, row)]),
         )
         if told is None:
             return
@@ -354,12 +356,15 @@ class Judge:
             return
         config = of.configs[topic].config if topic in of.configs else {}
         key = None if one is None else one.key
-        superseded = (
-            "compact" in config.get("cleanup.policy", "")
-            and key is not None
-            and bool(
-                of.guarded(
-                    "compaction", lambda: reader.has_successor(known.name, key, row.position)
+        # The log does not say what came later of a key, so a compacted topic proves no loss.
+        superseded = "compact" in config.get("cleanup.policy", "") and (
+            row.position >= LOG
+            or (
+                key is not None
+                and bool(
+                    of.guarded(
+                        "compaction", lambda: reader.has_successor(known.name, key, row.position)
+                    )
                 )
             )
         )
@@ -394,6 +399,12 @@ class Judge:
                 )
             )
         matcher.late.clear()
+
+
+def _row_place(schema: str, position: int) -> str:
+    if position >= LOG:
+        return f"{schema}.log/{position - LOG}"
+    return f"{schema}.events/{position}"
 
 
 def _kept_for(config: Mapping[str, str]) -> int | None:

@@ -33,6 +33,14 @@ class Metrics:
         self.lag = self._gauge(
             "lag_seconds", "Since when an outbox is not read to its end.", "outbox"
         )
+        self.slot_bytes = self._gauge(
+            "slot_bytes", "Bytes of the write-ahead log that an auditor's slot holds.", "outbox"
+        )
+        self.not_audited = self._gauge(
+            "not_audited_seconds",
+            "Seconds of which nothing is known, since the last statement, by outbox.",
+            "outbox",
+        )
         self.troubles = self._gauge(
             "troubles", "Troubles that keep the auditor from seeing everything."
         )

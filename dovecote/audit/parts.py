@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outbox:
-    """One outbox, whose table keeps published rows for a while."""
+    """One outbox: its table keeps published rows for a while, or its events are in the log."""
 
     name: str
     """The name in the watch file."""
@@ -16,7 +16,7 @@ class Outbox:
     dsn: str = field(repr=False)
     schema: str
     retention: float
-    """How long published rows stay, in seconds."""
+    """How long published rows stay, in seconds; 0: they do not."""
     kafka: Mapping[str, str] = field(repr=False)
     at_least_once: bool = False
 
@@ -81,5 +81,7 @@ class Plan:
     """Milliseconds since 1970."""
     since: int | None = None
     """Milliseconds since 1970."""
+    slot_bytes: int = 1_000_000_000
+    """How much of the write-ahead log a slot may hold back."""
     state: Path | None = None
     statements: Path | None = None

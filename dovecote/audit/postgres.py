@@ -93,13 +93,6 @@ class Reader:
         ).format(sql.Identifier(self.outbox.schema, "identity"))
         return str(self._ask(query)[0][0])
 
-    def is_in_log(self) -> bool:
-        """Return whether events are written to the write-ahead log, or were until now."""
-        query = sql.SQL("SELECT state FROM {}").format(
-            sql.Identifier(self.outbox.schema, "reading")
-        )
-        return any(state != "table" for (state,) in self._ask(query))
-
     def snapshot(self) -> str:
         """Return what the server sees now."""
         return str(self._ask(sql.SQL("SELECT pg_current_snapshot()::text"))[0][0])
@@ -264,6 +257,13 @@ class Reader:
         ).format(sql.Identifier(self.outbox.schema, "parked"))
         found = self._ask(query, [after])
         return [each[:3] for each in found], (found[-1][3] if found else after)
+
+    def parked_among(self, ids: Iterable[str]) -> set[tuple[str, str]]:
+        """Return which of these ids are parked, each with its topic."""
+        query = sql.SQL("SELECT id::text, topic FROM {} WHERE id = ANY (%s::uuid[])").format(
+            sql.Identifier(self.outbox.schema, "parked")
+        )
+        return {(id_, topic) for id_, topic in self._ask(query, [list(ids)])}
 
     def relays(self) -> list[str]:
         """Return the names under which relays have confirmed anything."""

@@ -96,6 +96,15 @@ class Store:
     def _count(self, table: str) -> int:
         return int(self._db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608  # a constant
 
+    @property
+    def is_lasting(self) -> bool:
+        """Whether a later auditor can go on from it."""
+        return self._path is not None
+
+    def be_durable(self) -> None:
+        """From now on, a commit outlives a power cut: servers forget what is told to be kept."""
+        self._db.execute("PRAGMA synchronous = FULL")
+
     def size(self) -> int:
         """Return how many bytes the file has."""
         pages = self._db.execute("PRAGMA page_count").fetchone()[0]

@@ -4,7 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 
 from dovecote.observe.sources import WatchSettings
 from dovecote.process.settings import HttpSettings, PositiveDuration, Settings
@@ -46,6 +46,10 @@ class AuditTable(Settings):
 
     partitions_since: AwareDatetime | None = None
     """Since when the topics have their partitions. Default: the auditor's first look."""
+
+    slot_bytes: int = Field(default=1_000_000_000, ge=1_000_000)
+    """How much of the write-ahead log the auditor's slot may hold back, for an outbox that is
+    captured from the log. Beyond it, the auditor begins anew, and says what was not audited."""
 
     http: HttpSettings = HttpSettings()
 

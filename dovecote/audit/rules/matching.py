@@ -8,6 +8,9 @@ from typing import NamedTuple, TypeAlias
 
 from dovecote.audit.rules.ids import digest, number_of, partition_of, salt
 
+LOG = 1 << 60
+"""Rows that were read from the write-ahead log have positions from here on."""
+
 _LONGEST_KEY = 40
 _MOST_SOURCES = 50_000
 _COPIES = frozenset({"dovecote_attempt", "dovecote_round", "dovecote_origin", "dovecote_group"})
@@ -307,6 +310,8 @@ class Matcher:
         if number in self.parked:  # it is requeued after others, if the relay skips
             return
         last = self._young.get(name) or self._old.get(name)
+        if last is not None and (last[2] >= LOG) != (row.position >= LOG):
+            last = None  # the capture was changed between them: their positions say nothing
         if last is None or last[0] != record.partition:
             self._in_its_place(number, row, record, key)
         elif (record.offset - last[1]) * (row.position - last[2]) < 0:

@@ -1,0 +1,1 @@
+"""Read what was committed to the write-ahead log, from a replication slot of the auditor's own."""
