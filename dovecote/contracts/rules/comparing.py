@@ -17,6 +17,8 @@ from dovecote.contracts.rules.contract import Schema
 from dovecote.contracts.rules.shape import ANNOTATIONS, CannotJudge, Shape, shapes
 
 ROOT = "value"
+_DEEPEST = 60
+_MOST_SAID = 200
 
 _NESTED = frozenset({"properties", "required", "additionalProperties", "items", "prefixItems"})
 
@@ -33,18 +35,16 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
 
 
 class _Comparison:
-    """A walk through two schemas; pairs of references that it has met once end it."""
+    """A walk through two schemas; pairs of definitions that it has met once end it."""
 
     def __init__(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         self._old, self._new = old, new
         self._met: set[tuple[str, str]] = set()
 
     def schemas(self, path: str, old: Schema, new: Schema) -> Iterator[Change]:
-        pair = (_reference(old), _reference(new))
-        if all(pair):
-            if pair in self._met:
-                return
-            self._met.add(pair)
+        if path.count(".") + path.count("[") > _DEEPEST:
+            yield not_judged(path[:_MOST_SAID], "it is nested too deeply to be compared")
+            return
         try:
             olds, news = shapes(old, self._old), shapes(new, self._new)
         except CannotJudge as error:
@@ -84,6 +84,10 @@ class _Comparison:
             yield not_judged(path, "anything is one of its alternatives")
 
     def _pair(self, path: str, old: Shape, new: Shape) -> Iterator[Change]:
+        if old.definition and new.definition:
+            if (pair := (old.definition, new.definition)) in self._met:
+                return
+            self._met.add(pair)
         yield from _enumeration(path, old, new)
         known = frozenset({"enum"})
         if old.kind == "object":
@@ -147,19 +151,19 @@ class _Comparison:
         self, path: str, old: Mapping[str, Any], new: Mapping[str, Any]
     ) -> Iterator[Change]:
         was, is_ = (each.get("additionalProperties", True) for each in (old, new))
-        match was, is_:
-            case (bool() | {}, bool() | {}) if _open(was) == _open(is_):
-                return
-            case _, False:
+        if is_ is False or was is False:
+            if was is not False:
                 yield narrower(path, "other properties are refused", "old records may have some")
-            case False, _:
+            elif is_ is not False:
                 yield fine(path, "other properties are ignored")
-            case _, _ if _open(was):
-                yield narrower(path, "other properties must fit a schema")
-            case _, _ if _open(is_):
-                yield wider(path, "other properties may be anything")
-            case _:
-                yield from self.schemas(f"{path}.*", was, is_)
+        elif _open(was) and _open(is_):
+            return
+        elif _open(was):
+            yield narrower(path, "other properties must fit a schema")
+        elif _open(is_):
+            yield wider(path, "other properties may be anything")
+        else:
+            yield from self.schemas(f"{path}.*", was, is_)
 
     def _arrays(
         self, path: str, old: Mapping[str, Any], new: Mapping[str, Any]
@@ -323,11 +327,6 @@ def _same(one: object, other: object) -> bool:
             name in one and name in other and _same(one[name], other[name]) for name in names
         )
     return type(one) is type(other) and one == other
-
-
-def _reference(schema: Schema) -> str:
-    found = "" if isinstance(schema, bool) else schema.get("$ref", "")
-    return found if isinstance(found, str) else ""
 
 
 def _said(shape: Shape) -> str:

@@ -1,5 +1,6 @@
 """A JSON Schema as a list of alternatives, each of one kind, with its references resolved."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,8 @@ class Shape:
     """The name of its definition, or its title."""
     schema: Mapping[str, Any]
     """Its keywords, without those that were resolved."""
+    definition: str | None = None
+    """The reference that led to it, with what is demanded besides."""
 
     @property
     def values(self) -> list[Any] | None:
@@ -48,11 +51,11 @@ def shapes(schema: Schema, root: Mapping[str, Any]) -> list[Shape]:
     Raises:
         CannotJudge: a keyword or a reference is not known.
     """
-    return [*_shapes(schema, root, None, 0)]
+    return [*_shapes(schema, root, (None, None), 0)]
 
 
 def _shapes(
-    schema: Schema, root: Mapping[str, Any], name: str | None, depth: int
+    schema: Schema, root: Mapping[str, Any], led: tuple[str | None, str | None], depth: int
 ) -> Iterator[Shape]:
     if depth > _DEEPEST:
         msg = "a reference leads back to itself"
@@ -67,16 +70,17 @@ def _shapes(
         target, found = _resolved(reference, root)
         if rest:
             # Constraints beside a reference hold as well.
+            said = json.dumps(rest, sort_keys=True, default=str)
             given = _merged(target, rest)
-            yield from _shapes(given, root, found, depth + 1)
+            yield from _shapes(given, root, (found, f"{reference} {said}"), depth + 1)
         else:
-            yield from _shapes(target, root, found, depth + 1)
+            yield from _shapes(target, root, (found, reference), depth + 1)
         return
     if "allOf" in given:
         parts = given.pop("allOf")
         for part in parts:
             given = _merged(_flat(part, root), given)
-        yield from _shapes(given, root, name, depth + 1)
+        yield from _shapes(given, root, led, depth + 1)
         return
     for keyword in ("anyOf", "oneOf"):
         if keyword in given:
@@ -84,13 +88,13 @@ def _shapes(
             rest = _telling(given)
             for part in parts:
                 merged = _merged(_flat(part, root), rest) if rest else part
-                yield from _shapes(merged, root, None, depth + 1)
+                yield from _shapes(merged, root, (None, None), depth + 1)
             return
-    yield from _of_kinds(given, name)
+    yield from _of_kinds(given, led)
 
 
-def _of_kinds(given: dict[str, Any], name: str | None) -> Iterator[Shape]:
-    name = name or given.get("title")
+def _of_kinds(given: dict[str, Any], led: tuple[str | None, str | None]) -> Iterator[Shape]:
+    name = led[0] or given.get("title")
     if "const" in given:
         given["enum"] = [given.pop("const")]
     types = given.pop("type", None)
@@ -107,7 +111,7 @@ def _of_kinds(given: dict[str, Any], name: str | None) -> Iterator[Shape]:
             if not values:
                 continue
             telling["enum"] = values
-        yield Shape(kind, name, telling)
+        yield Shape(kind, name, telling, led[1])
 
 
 def _implied(given: Mapping[str, Any]) -> list[str]:
