@@ -34,7 +34,7 @@ class ContractsSettings(WatchSettings):
     """The file that `dovecote contracts` reads."""
 
     contracts: ContractsTable = ContractsTable()
-    """What is compared, and how strictly."""
+    """The sides of the comparison, and how strict it is."""
 
 
 def read_table(file: Path | None, environ: Mapping[str, str] = os.environ) -> ContractsTable:

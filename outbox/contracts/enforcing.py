@@ -42,7 +42,7 @@ def enforce(file: str | PathLike[str], mode: Mode = "refuse") -> None:
 
 
 class _Check:
-    """What is done with each event."""
+    """A check of one event after another."""
 
     def __init__(
         self, validators: Mapping[tuple[str, str], Mapping[str | None, Any]], mode: str, file: str

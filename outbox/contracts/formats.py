@@ -51,4 +51,4 @@ CHECKED: Mapping[str, Callable[[Any], bool]] = {
     "duration": _duration,
     "decimal": _decimal,
 }
-"""What tells whether a value has a format; it may raise `ValueError` in place of False."""
+"""Tests whether a value has a format; each may raise `ValueError` in place of False."""

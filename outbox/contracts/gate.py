@@ -7,4 +7,4 @@ if TYPE_CHECKING:
     from outbox.event import Event
 
 check: "Callable[[Event[Any]], None] | None" = None
-"""What `enforce` has set; None: nothing is checked, and nothing is paid for it."""
+"""The check that `enforce` has set; None: nothing is checked, and nothing is paid for it."""

@@ -77,17 +77,17 @@ class Case(NamedTuple):
     backward: Verdict
     forward: Verdict
     old_records: list[dict[str, Any]]
-    """What old writers may write."""
+    """Some that old writers may write."""
     new_records: list[dict[str, Any]]
 
 
 def kind(**fields: Any) -> Any:
-    """Return a dataclass with these fields; a pair is a type and a default."""
+    """Return a dataclass with these fields, those with a pair of type and default last."""
     given: list[tuple[str, Any, Any]] = []
     for name, each in fields.items():
         of, default = each if isinstance(each, tuple) else (each, MISSING)
         given.append((name, of, field() if default is MISSING else field(default=default)))
-    return make_dataclass("Value", sorted(given, key=lambda each: each[2].default is not MISSING))
+    return make_dataclass("Value", given)
 
 
 A = {"id": "a"}

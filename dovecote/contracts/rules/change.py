@@ -1,4 +1,4 @@
-"""What one change of a contract does to readers, in each direction."""
+"""The effect of one change of a contract on readers, in each direction."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ FORWARD = "old readers of new records"
 
 
 class Verdict(StrEnum):
-    """What a change does to readers of one direction."""
+    """The effect of a change on readers of one direction."""
 
     FINE = "fine"
     BREAKS = "breaks"
@@ -32,7 +32,7 @@ class Change:
     path: str
     """Where: `value.lines[].price`, or `event` for what is not in the value."""
     what: str
-    """What is different, in words."""
+    """The difference in words."""
     backward: Verdict
     """For new readers of old records."""
     forward: Verdict

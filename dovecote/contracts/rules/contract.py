@@ -20,7 +20,7 @@ _TEXTS = ("key", "subject", "source", "dataschema", "class")
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What is promised of the events of one type and version."""
+    """The promise about events of one type and version."""
 
     topic: str
     type: str
