@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from dovecote.contracts.rules.contract import Contract
+from dovecote.contracts.rules.contract import Contract, place
 from dovecote.contracts.schemas import schema_of
 from outbox.errors import BadSettings
 from outbox.writing.declared import Declared, declared
@@ -15,7 +15,8 @@ from outbox.writing.declared import Declared, declared
 
 def contracts_of(modules: Iterable[str]) -> list[Contract]:
     """
-    Return the contracts of all event classes that modules have, also of those that they import.
+    Return the contracts of all event classes that modules have, those that they import too, by
+    topic, type and version.
 
     Modules are imported as Python would from the current folder, and so their code runs.
 
@@ -38,7 +39,7 @@ def contracts_of(modules: Iterable[str]) -> list[Contract]:
             "themselves"
         )
         raise BadSettings(msg)
-    return [_contract(kind, known) for kind, known in kinds.items()]
+    return sorted((_contract(kind, known) for kind, known in kinds.items()), key=place)
 
 
 def _imported(name: str) -> ModuleType:
