@@ -15,10 +15,10 @@ from outbox.writing.declared import Declared, declared
 
 def contracts_of(modules: Iterable[str]) -> list[Contract]:
     """
-    Return the contracts of all event classes that modules have, those that they import too, by
-    topic, type and version.
+    Return the contracts of all event classes that modules have, by topic, type and version.
 
-    Modules are imported as Python would from the current folder, and so their code runs.
+    Classes that they import count, too. Modules are imported as Python would from the current
+    folder, and so their code runs.
 
     Raises:
         BadSettings: a module cannot be imported, none of them has an event class, or a class has

@@ -198,31 +198,13 @@ CASES = [
         [A, {**A, "n": 2}],
     ),
     Case(
-        "`str` becomes `int`",
-        kind(n=str),
-        kind(n=int),
-        BREAKS,
-        BREAKS,
-        [{"n": "1"}],
-        [{"n": 1}],
+        "`str` becomes `int`", kind(n=str), kind(n=int), BREAKS, BREAKS, [{"n": "1"}], [{"n": 1}]
     ),
     Case(
-        "`int` becomes `float`",
-        kind(n=int),
-        kind(n=float),
-        FINE,
-        BREAKS,
-        [{"n": 1}],
-        [{"n": 1.5}],
+        "`int` becomes `float`", kind(n=int), kind(n=float), FINE, BREAKS, [{"n": 1}], [{"n": 1.5}]
     ),
     Case(
-        "`float` becomes `int`",
-        kind(n=float),
-        kind(n=int),
-        BREAKS,
-        FINE,
-        [{"n": 1.5}],
-        [{"n": 1}],
+        "`float` becomes `int`", kind(n=float), kind(n=int), BREAKS, FINE, [{"n": 1.5}], [{"n": 1}]
     ),
     Case(
         "`Decimal` becomes `str`",
@@ -377,15 +359,7 @@ CASES = [
         [{"n": "low"}],
         [{"n": "UP"}],
     ),
-    Case(
-        "a pattern changes",
-        kind(n=Coded),
-        kind(n=Recoded),
-        NOT_JUDGED,
-        NOT_JUDGED,
-        [],
-        [],
-    ),
+    Case("a pattern changes", kind(n=Coded), kind(n=Recoded), NOT_JUDGED, NOT_JUDGED, [], []),
     Case(
         "readers begin to forbid unknown fields",
         Open,

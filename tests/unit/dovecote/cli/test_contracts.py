@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from dovecote.cli.main import app
 from dovecote.contracts.registry import RegistryRefused
@@ -163,7 +162,7 @@ def test_two_files_are_compared_and_a_file_that_lags_is_found(shop: Write) -> No
 
 
 TWICE = SHOP.replace('"Drafted", topic="drafts"', '"OrderPlaced", topic="orders", version=2')
-VALID = {"topic": "t", "type": "T", "version": None, "schema": {}}
+VALID: dict[str, Any] = {"topic": "t", "type": "T", "version": None, "schema": {}}
 
 
 @pytest.mark.parametrize(
@@ -183,8 +182,8 @@ VALID = {"topic": "t", "type": "T", "version": None, "schema": {}}
         ),
     ],
 )
-def test_misuse_is_answered_with_what_to_do(shop: Write, words: list[str], said: str) -> None:
-    assert shop
+@pytest.mark.usefixtures("shop")
+def test_misuse_is_answered_with_what_to_do(words: list[str], said: str) -> None:
     raised = contracts(*words).exception
     assert isinstance(raised, BadSettings)
     assert said in str(raised)
@@ -212,8 +211,8 @@ def test_two_classes_of_one_name_are_refused(shop: Write) -> None:
         ({"dovecote": 1, "contracts": [VALID, VALID]}, "has t/T twice"),
     ],
 )
-def test_a_file_that_is_none_is_refused(shop: Write, given: Any, said: str) -> None:
-    assert shop
+@pytest.mark.usefixtures("shop")
+def test_a_file_that_is_none_is_refused(given: Any, said: str) -> None:
     text = given if isinstance(given, str) else json.dumps(given)
     Path("contracts.json").write_text(text)
     raised = contracts("check", "-m", "shop_events").exception
@@ -241,10 +240,8 @@ def test_a_registry_takes_the_schemas_and_is_the_other_side(
     assert "orders/OrderPlaced v2  event: its key was order_id, and is lines" in found.output
 
 
-def test_a_registry_with_schemas_of_others_or_away_is_said(
-    shop: Write, registry: Registry
-) -> None:
-    assert shop
+@pytest.mark.usefixtures("shop")
+def test_a_registry_with_schemas_of_others_or_away_is_said(registry: Registry) -> None:
     words = ["check", "-m", "shop_events", "--registry", registry.url]
     other = "/subjects/drafts-Drafted/versions"
     registry.registered.append((other, {"schema": json.dumps({"type": "object"})}))
