@@ -225,7 +225,7 @@ CASES = [
         [{"n": "2026-11-26T21:22:00Z"}],
     ),
     Case(
-        "an alternative is added: `int` becomes `int | str`",
+        "an alternative is added: `int` becomes `int` or `str`",
         kind(n=int),
         kind(n=int | str),
         FINE,
