@@ -22,6 +22,7 @@ from dedup.settings import dead as dead_settings
 from dedup.settings.consumer import ConsumeSettings
 from dedup.settings.dead import DeadSettings
 from dovecote.console.settings import ConsoleSettings
+from dovecote.contracts.settings import ContractsSettings
 from dovecote.observe import sources as watch_settings
 from dovecote.observe.audit_settings import AuditSettings
 from dovecote.observe.sources import WatchSettings
@@ -52,7 +53,8 @@ The guides explain them by task; this page is for looking them up.
 * [The consumer](#the-consumer), [dead letters](#dead-letters)
 * [Push](#push)
 * [Spark: deduplication](#spark-deduplication), [all stateful jobs](#spark-all-stateful-jobs)
-* [The watch file](#the-watch-file), [the auditor](#the-auditor), [the console](#the-console)
+* [The watch file](#the-watch-file), [the auditor](#the-auditor), [the console](#the-console),
+  [contracts](#contracts)
 * [Spark: aggregation flows](#spark-aggregation-flows),
   [aggregation steps](#spark-aggregation-steps)
 
@@ -159,6 +161,11 @@ def _sections() -> Iterator[Section]:
         f"`dovecote console`; variables begin with `{watch_settings.PREFIX}_`. "
         "The guide is [The console](console.md).",
         ConsoleSettings,
+    )
+    yield Section(
+        "Contracts",
+        "`dovecote contracts`. The guide is [Contracts](contracts.md).",
+        ContractsSettings,
     )
     yield Section(
         "Spark: deduplication",

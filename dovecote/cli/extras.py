@@ -20,6 +20,7 @@ EXTRAS: Mapping[str, str | None] = {
     "find": "consume",
     "audit": "consume",
     "console": "push",
+    "contracts": "consume",
     "stack": "stack",
     "demo": "demo",
 }

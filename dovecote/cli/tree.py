@@ -22,6 +22,7 @@ class _Commands(Lazy):
         "find": "find:find",
         "audit": "audit:audit",
         "console": "console:console",
+        "contracts": "contracts:contracts",
         "stack": "stack:stack",
         "demo": "demo:demo",
     }

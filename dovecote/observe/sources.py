@@ -226,6 +226,9 @@ class WatchSettings(Settings):
     console: Any = None
     """The table of `dovecote console`, which the other commands pass over."""
 
+    contracts: Any = None
+    """The table of `dovecote contracts`, which the other commands pass over."""
+
 
 W = TypeVar("W", bound=WatchSettings)
 S = TypeVar("S", bound=_Source)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any, TypeVar
 
+from outbox.contracts import gate
 from outbox.errors import InvalidEvent
 from outbox.event import Event, HeaderValue
 from outbox.values import as_key
@@ -107,9 +108,12 @@ def to_event(given: object) -> Event[Any]:
     Return an event as it is, and the event of an object whose class is declared.
 
     Raises:
-        InvalidEvent: it is neither.
+        InvalidEvent: it is neither, or does not fit its contract, and contracts are enforced.
     """
-    return given if isinstance(given, Event) else as_event(given)
+    found = given if isinstance(given, Event) else as_event(given)
+    if gate.check is not None:
+        gate.check(found)
+    return found
 
 
 def _headers(known: Declared) -> list[tuple[str, HeaderValue]]:

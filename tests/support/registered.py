@@ -55,6 +55,14 @@ class _Answer(BaseHTTPRequestHandler):
             _, newest = self.server.registered[-1]
             self._say(200, {"id": ID, "guid": GUID, "version": 1, **newest})
         else:
+            if found := [
+                (number, asked)
+                for number, (path, asked) in enumerate(self.server.registered, 1)
+                if self.path.partition("?")[0] == f"{path}/latest"
+            ]:
+                number, newest = found[-1]
+                self._say(200, {"id": ID, "guid": GUID, "version": number, **newest})
+                return
             # The question whether a subject other than the topic's own is associated with it:
             # there is none.
             self._say(404, {"error_code": 404, "message": f"nothing at {self.path}"})

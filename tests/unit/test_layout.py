@@ -112,7 +112,7 @@ def test_the_docs_import_what_is_public() -> None:
 def is_module(module: str, name: str) -> bool:
     """Return whether it is a module that users import as a whole, or a name of one."""
     public = {"outbox.alembic", "outbox.envelope", "outbox.schema", "outbox.schema_registry"}
-    public |= {"outbox.tokens"}
+    public |= {"outbox.contracts", "outbox.tokens"}
     return (
         module in public
         or f"{module}.{name}" in public

@@ -27,6 +27,10 @@ MEANINGS: dict[tuple[str, ...], str] = {
     ("push", "update", "--set"): "a field of a subscription",
     ("push", "update", "--version"): "the version of a subscription",
     ("topic", "tail", "--from"): "where to begin",
+    **{
+        ("contracts", name, "--file"): "the committed file"
+        for name in ("export", "check", "asyncapi")
+    },
     ("audit", "--since"): "when events were written",
     ("init", "outbox", "--since"): "a version",
     ("find", "--since"): "the time of events",
