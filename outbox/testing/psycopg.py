@@ -154,7 +154,7 @@ class _Transactions(Recorded):
             (journal.commit if keep else journal.rollback)()
 
 
-class RecordedConnection(_Transactions, Connection[Any]):  # type: ignore[misc]  # no server
+class RecordedConnection(_Transactions, Connection[Any]):
     """A connection of psycopg without a server; `events` are those that were written."""
 
     @property
@@ -195,12 +195,17 @@ class RecordedConnection(_Transactions, Connection[Any]):  # type: ignore[misc] 
         self.close()
 
 
-class RecordedAsyncConnection(_Transactions, AsyncConnection[Any]):  # type: ignore[misc]  # no server
+class RecordedAsyncConnection(_Transactions, AsyncConnection[Any]):
     """The same, to be awaited."""
 
     @property
     def autocommit(self) -> bool:
         return self._autocommit_
+
+    @autocommit.setter
+    def autocommit(self, _: bool) -> None:
+        msg = "`await conn.set_autocommit(…)`, on a connection that has to be awaited"
+        raise AttributeError(msg)
 
     async def set_autocommit(self, value: bool) -> None:  # noqa: FBT001  # the driver's
         self._autocommit_ = value

@@ -1,6 +1,6 @@
 """Record what is written in a real session of SQLAlchemy, whichever database it is of."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -76,7 +76,7 @@ def recorded_session(session: Any) -> Iterator[RecordedSession]:  # noqa: ANN401
     """Record what is written in a session, for as long as the block runs."""
     real: Session = getattr(session, "sync_session", session)
     recorder = RecordedSession(real)
-    listeners = [
+    listeners: list[tuple[str, Callable[..., Any]]] = [
         ("after_commit", recorder.committed_one),
         ("after_transaction_end", recorder.ended),
     ]
