@@ -1,1 +1,1 @@
-"""Give a service's tests real servers, databases, topics and what was written, by pytest's fixtures."""
+"""Give a service's tests real servers, databases and topics, as fixtures of pytest."""

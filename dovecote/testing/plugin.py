@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def dovecote_stack(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[TestedServers]":
     """
-    A Postgres and a Kafka for all tests: `dsn`, and `bootstrap`.
+    Start a Postgres and a Kafka for all tests: `dsn`, and `bootstrap`.
 
     The workers of pytest-xdist share one. `DOVECOTE_TEST_DSN` and `DOVECOTE_TEST_BOOTSTRAP` name
     servers that run already.
@@ -37,7 +37,7 @@ def dovecote_stack(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Tested
 
 @pytest.fixture
 def outbox_database(dovecote_stack: "TestedServers") -> "Iterator[OutboxDatabase]":
-    """The connection string of a new database with an outbox and an inbox, which is dropped."""
+    """Yield the connection string of a new database with an outbox and an inbox."""
     from dovecote.testing.databases import new_database
 
     with new_database(dovecote_stack.dsn) as database:
@@ -46,7 +46,7 @@ def outbox_database(dovecote_stack: "TestedServers") -> "Iterator[OutboxDatabase
 
 @pytest.fixture
 def outbox_events(outbox_database: "OutboxDatabase") -> "OutboxEvents":
-    """Returns the events that were written to `outbox_database`; of a connection also before."""
+    """Read the events in `outbox_database`; through a connection also before its commit."""
     from dovecote.testing.events import OutboxEvents
 
     return OutboxEvents(outbox_database)
@@ -54,7 +54,7 @@ def outbox_events(outbox_database: "OutboxDatabase") -> "OutboxEvents":
 
 @pytest.fixture
 def kafka_topic(dovecote_stack: "TestedServers") -> "Iterator[MakeTopic]":
-    """Makes topics in the Kafka of `dovecote_stack`, which are deleted at the end."""
+    """Make topics in the Kafka of `dovecote_stack`, which are deleted at the end."""
     with _needing("kafka_topic", "stack"):
         from dovecote.testing.topics import topics
     with topics(dovecote_stack.bootstrap) as make:
@@ -63,7 +63,7 @@ def kafka_topic(dovecote_stack: "TestedServers") -> "Iterator[MakeTopic]":
 
 @pytest.fixture
 def trial() -> "Callable[..., Trial]":
-    """Makes trials of handlers: `trial(handle, tx=…)`, as `dedup.testing.Trial`."""
+    """Make trials of handlers: `trial(handle, tx=…)`, as `dedup.testing.Trial`."""
     with _needing("trial", "consume"):
         from dedup.testing import Trial
 

@@ -74,7 +74,7 @@ def shared(folder: Path) -> Iterator[TestedServers]:
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     ours, mine = folder / "servers.json", folder / f"user-{os.getpid()}"
-    owned: "Stack | None" = None
+    owned: Stack | None = None
     with _locked(folder):
         found = _running(ours)
         if found is None:

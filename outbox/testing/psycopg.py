@@ -4,7 +4,7 @@
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 from psycopg import AsyncConnection, Connection, Rollback
 from psycopg.pq import TransactionStatus
@@ -56,7 +56,7 @@ class Rows:
     def __iter__(self) -> Iterator[Any]:
         return iter(self.fetchall())
 
-    def __enter__(self) -> "Rows":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -96,7 +96,7 @@ class AsyncRows:
         for row in self._rows:
             yield row
 
-    async def __aenter__(self) -> "AsyncRows":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -190,7 +190,7 @@ class RecordedConnection(_Transactions, Connection[Any]):
         self.rollback()
         self._closed_ = True
 
-    def __exit__(self, kind: Any, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         (self.rollback if kind else self.commit)()
         self.close()
 
@@ -235,7 +235,7 @@ class RecordedAsyncConnection(_Transactions, AsyncConnection[Any]):
         self.recording.journal.rollback_all()
         self._closed_ = True
 
-    async def __aexit__(self, kind: Any, *_: object) -> None:
+    async def __aexit__(self, kind: object, *_: object) -> None:
         await (self.rollback if kind else self.commit)()
         await self.close()
 

@@ -56,7 +56,7 @@ def recorded(
     `of` is `"psycopg"`, `"psycopg_async"` or `"asyncpg"`; or a session of SQLAlchemy, which may be
     async and of any database. Such a session stays your own, and what is yielded has its events.
 
-    `answers(query, params)` returns the rows of your code's own queries; without it there are none.
+    `answers(query, params)` returns the rows of your code's own queries; there are none otherwise.
     `autocommit` makes psycopg's connection one that needs a block around `write`.
 
     What only a server can refuse is not refused: a missing schema, a missing right, a topic that

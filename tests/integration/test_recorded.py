@@ -65,7 +65,7 @@ def refusal(conn: Any, call: Write) -> tuple[type, str]:
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_both_refuse_alike(real: psycopg.Connection, dsn: str, bad: Write) -> None:
+def test_both_refuse_alike(real: psycopg.Connection, bad: Write) -> None:
     engine = create_engine(make_url("sqlite://"))
     with recorded() as conn, Session(engine) as session, recorded(session) as made:
         expected = _without_ids(refusal(real, bad))
@@ -192,7 +192,7 @@ def test_written_says_why_it_cannot_read(dsn: str, database: str) -> None:
         conn.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'a'")
     try:
         with (
-            psycopg.connect(make_conninfo(dsn, user=name, password="a")) as conn,
+            psycopg.connect(make_conninfo(dsn, **{"user": name, "password": "a"})) as conn,
             pytest.raises(NotAllowed, match="GRANT SELECT"),
         ):
             written(conn)
