@@ -104,7 +104,7 @@ class AsyncRows:
 
 
 class _Transactions(Recorded):
-    """What both kinds of connection do at the beginning and the end of transactions."""
+    """Begins and ends transactions, for both kinds of connection."""
 
     def __init__(self, answers: Answers | None, *, autocommit: bool) -> None:
         self.recording = Recording(answers)

@@ -59,8 +59,8 @@ def recorded(
     `answers(query, params)` returns the rows of your code's own queries; there are none otherwise.
     `autocommit` makes psycopg's connection one that needs a block around `write`.
 
-    What only a server can refuse is not refused: a missing schema, a missing right, a topic that
-    the role may not write to.
+    Nobody refuses what only a server can: a missing schema, a missing right, a topic that the role
+    may not write to.
 
     Raises:
         UnsupportedConnection: `of` is none of these.

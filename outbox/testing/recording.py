@@ -1,4 +1,4 @@
-"""What every recorded connection has: the events that were written on it, and the statements."""
+"""Keep the events that were written on a recorded connection, and its statements."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
@@ -35,7 +35,7 @@ class Recording:
 
 
 class Recorded:
-    """What a test asks a recorded connection."""
+    """A recorded connection, as a test asks it."""
 
     recording: Recording
 
