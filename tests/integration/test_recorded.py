@@ -24,9 +24,7 @@ from outbox import (
     write,
     write_async,
 )
-
 from outbox.testing import recorded, written, written_async
-
 
 Write = Callable[[Any], None]
 
@@ -188,11 +186,12 @@ def test_written_says_why_it_cannot_read(dsn: str, database: str) -> None:
     with psycopg.connect(database) as conn, pytest.raises(SchemaMissing, match="dovecote init"):
         written(conn)
     name = "reader_of_nothing"
+    as_other = make_conninfo(dsn, user=name, password="a")  # noqa: S106  # for a moment
     with psycopg.connect(dsn) as conn:
         conn.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'a'")
     try:
         with (
-            psycopg.connect(make_conninfo(dsn, user=name, password="a")  # noqa: S106  # for a moment) as conn,
+            psycopg.connect(as_other) as conn,
             pytest.raises(NotAllowed, match="GRANT SELECT"),
         ):
             written(conn)
