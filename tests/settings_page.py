@@ -8,7 +8,7 @@ import ast
 import inspect
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import pairwise
@@ -315,7 +315,7 @@ def _type(annotation: Any, metadata: Any = ()) -> str:  # noqa: PLR0911  # a typ
             return " or ".join(dict.fromkeys(kinds))
         case origin if origin is dict:
             return "table"
-        case origin if origin is tuple:
+        case origin if origin in {tuple, Sequence}:
             return "list"
     if annotation is bool:
         return "`true` or `false`"

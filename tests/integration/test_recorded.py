@@ -95,7 +95,7 @@ def test_both_return_the_same_events(real: psycopg.Connection, events: list[Even
 def test_both_refuse_a_connection_that_ties_nothing(dsn: str, kind: str) -> None:
     async def both() -> tuple[str, str]:
         if kind == "asyncpg":
-            given = conninfo_to_dict(dsn)
+            given: dict[str, Any] = conninfo_to_dict(dsn)
             names = {"dbname": "database"}
             real: Any = await asyncpg.connect(**{names.get(k, k): v for k, v in given.items()})
         else:
@@ -145,7 +145,7 @@ def test_written_has_the_open_transactions_events_only_with_its_savepoints(dsn: 
 
 def test_written_reads_through_every_library(dsn: str) -> None:
     url = "postgresql+{}://"
-    given = conninfo_to_dict(dsn)
+    given: dict[str, Any] = conninfo_to_dict(dsn)
     names = {"dbname": "database"}
     arguments: Any = {names.get(k, k): v for k, v in given.items()}
 
