@@ -12,6 +12,9 @@ from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
+from dedup.inbox.inbox import Inbox
+from dedup.inbox.remembered import Remembered
+from dedup.inbox.tried import NOTHING, blocks_of, has_inbox_of, itself, once_in
 from dedup.retries.aside import Held, Partition, Placed, Unfinished
 from dedup.retries.copies import Copy
 from dedup.retries.plan import Plan
@@ -25,13 +28,14 @@ from dedup.rules.policies.departures import Exits
 from dedup.rules.policies.expressions import compile_filter
 from dedup.rules.policies.policies import Skipped, Verdict, by_key
 from dedup.rules.policies.results import Done, Early, Result, Skip
-from dedup.rules.policies.signatures import is_awaited
+from dedup.rules.policies.signatures import is_awaited, require_takes
 from dedup.rules.record import Decode, Record, read_with
 from dedup.serving.handlers import of_records, of_whole_records
 from dedup.serving.handover import HandoverReport
 from dedup.serving.retries import Retries
 from dedup.serving.serving import Serving, answering
 from outbox import envelope
+from outbox.errors import DovecoteError, InvalidEvent
 from outbox.event import Event
 
 What: TypeAlias = Literal["handled", "skipped", "held", "waits", "retry", "dead_letter", "parked"]
@@ -41,6 +45,7 @@ What: TypeAlias = Literal["handled", "skipped", "held", "waits", "retry", "dead_
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _AT_A_TIME = 500
+_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,16 @@ class Outcome:
     """Its id."""
     record: Record
     reason: str = ""
+    at: datetime = _BEGIN
+    """The trial's time, in UTC."""
+    attempt: int = 1
+    """The number of this attempt, from 1, as a dead letter counts it."""
+    to: str = ""
+    """The topic to which a copy was sent, for `retry` and `dead_letter`."""
+
+
+class StillWaiting(DovecoteError):
+    """Records of a trial wait after all the time that it was given; the message names them."""
 
 
 class Trial:
@@ -60,11 +75,21 @@ class Trial:
 
     `plan` decides about failures, as the table `[retries]` does in a file. An async handler is run
     to its end for each record.
+
+    With `tx` or `begin` the handler is `(event, tx)`, as with the table `[inbox]`, and an event
+    whose transaction was committed is not handled again. `tx` is any object that the handler is
+    given each time: a connection of `outbox.testing.recorded()`, or one of a real database. If it
+    has `transaction()` or `begin_nested()`, each event is handled in such a block. `begin` opens
+    a transaction as it does for `Inbox.once`: `pool.connection`, `Session.begin`. The inbox is in
+    memory, unless `inbox` is one in the database of `begin`.
+
+    Raises:
+        BadSettings: the handler cannot be called so, or the arguments contradict each other.
     """
 
     def __init__(
         self,
-        handler: Callable[[Any], Any],
+        handler: Callable[..., Any],
         *,
         policy: Literal["exact", "latest", "first_match", "every"] = "exact",
         filter: str | None = None,  # noqa: A002  # the setting's name
@@ -72,8 +97,15 @@ class Trial:
         decode: Decode = as_json,
         null_key: NullKey = "apart",
         takes_records: bool = False,
+        tx: Any = NOTHING,  # noqa: ANN401  # what the handler takes
+        begin: Callable[[], Any] | None = None,
+        inbox: Inbox | None = None,
     ) -> None:
+        has_inbox = has_inbox_of(tx, begin, inbox)
+        given = ["a record" if takes_records else "an event", *(["tx"] * has_inbox)]
+        require_takes(handler, given, duty="handler")
         self.now = _BEGIN
+        self._sent_to = ""
         self.outcomes: list[Outcome] = []
         """All outcomes so far, in order."""
         self.dead_letters: list[Record] = []
@@ -88,6 +120,13 @@ class Trial:
             else typed(handler, value="json" if decode is as_json else "decoded")
         )
         events = attrgetter("event") if found is None else found.event
+        handle: Callable[..., Any]
+        if has_inbox:
+            given_of = itself if takes_records else events
+            begin = begin or blocks_of(tx, awaits=is_awaited(handler))
+            handle = once_in(handler, given_of, begin, inbox or Remembered("trial"))
+        else:
+            handle = of_whole_records(handler) if takes_records else of_records(handler, events)
         self._lanes: Lanes[Record] = Lanes(null_key)
         self._stretches: dict[str, Stretch[Record]] = {}
         self._ends: defaultdict[str, int] = defaultdict(int)
@@ -96,9 +135,7 @@ class Trial:
         self._serving = Serving(
             policy=self._noting(policies.OF_CONSUMERS[policy]),
             matches=lambda record: self._passes is None or self._passes(record.event),
-            handle=self._handle(
-                of_whole_records(handler) if takes_records else of_records(handler, events)
-            ),
+            handle=self._handle(handle),
             aside=self._aside,
             plain=self._passes is None,
             decides_anew=policy == "first_match",
@@ -126,12 +163,39 @@ class Trial:
         self._work()
         return self.outcomes[before:]
 
+    def finish(self, within: timedelta = _DAY) -> list[Outcome]:
+        """
+        Let time pass until no record waits any more, and return the outcomes.
+
+        The trial's time ends with the last outcome: that is how long a schedule takes.
+
+        Raises:
+            StillWaiting: some wait after `within`, such as those whose service stays away.
+        """
+        before, end = len(self.outcomes), self.now + within
+        self._work()
+        while (due := self._lanes.release(self._seconds())) is not None:
+            if due > end.timestamp():
+                waiting = ", ".join(self.waiting[:10])
+                msg = f"after {within} these still wait: {waiting}; give finish() more time"
+                raise StillWaiting(msg)
+            self.now = max(self.now, datetime.fromtimestamp(due, UTC) + timedelta(microseconds=1))
+            self._work()
+        return self.outcomes[before:]
+
+    @property
+    def waiting(self) -> list[str]:
+        """The ids of the events that wait for another attempt, in the order in which they came."""
+        last = {outcome.event: outcome.what for outcome in self.outcomes}
+        return [event for event, what in last.items() if what in {"held", "waits", "retry"}]
+
     def ids(self, what: What) -> list[str]:
         """Return the ids of the events with this outcome, in order."""
         return [outcome.event for outcome in self.outcomes if outcome.what == what]
 
     def send(self, topic: str, copy: Copy) -> None:
         """Take a copy, as Kafka would: one on a retry topic comes back when it is due."""
+        self._sent_to = topic
         record = self._placed(topic, copy.key, copy.value, copy.headers)
         if topic in self._retry_topics:
             self._arrived.append(record)
@@ -221,8 +285,13 @@ class Trial:
 
         return noting
 
-    def _note(self, what: What, record: Record, reason: str = "") -> None:
-        self.outcomes.append(Outcome(what, record.identity.id, record, reason))
+    def _note(
+        self, what: What, record: Record, reason: str = "", attempt: int | None = None
+    ) -> None:
+        attempt = attempt or _attempt_of(self._aside.retries.as_it_is(record))
+        sent, self._sent_to = self._sent_to, ""
+        id_ = record.identity.id
+        self.outcomes.append(Outcome(what, id_, record, reason, self.now, attempt, sent))
 
     def _seconds(self) -> float:
         return self.now.timestamp()
@@ -234,7 +303,7 @@ class Trial:
 class _Noting:
     """The consumer's `Aside`, with a note of each answer."""
 
-    def __init__(self, retries: Retries, note: Callable[[What, Record, str], None]) -> None:
+    def __init__(self, retries: Retries, note: Callable[[What, Record, str, int], None]) -> None:
         self.retries = retries
         self._note = note
 
@@ -245,9 +314,11 @@ class _Noting:
         return self.retries.early(record)
 
     def place(self, record: Record, result: Unfinished, attempt: int) -> Placed | Held:
+        number = max(attempt, _attempt_of(self.retries.as_it_is(record)))
         answer = self.retries.place(record, result, attempt)
         reason = getattr(result, "error", "")
-        self._note("held" if isinstance(answer, Held) else answer.where, record, reason)
+        what: What = "held" if isinstance(answer, Held) else answer.where
+        self._note(what, record, reason or "", number)
         return answer
 
     def released(self, record: Record) -> None:
@@ -259,3 +330,10 @@ class _Noting:
 
 def _awaiting(handler: Callable[[Record], Any]) -> Callable[[Record], Any]:
     return lambda record: asyncio.run(handler(record))
+
+
+def _attempt_of(record: Record) -> int:
+    try:
+        return envelope.delivery(record).attempt
+    except InvalidEvent:
+        return 1  # a header of the record counts nothing: that is why it fails

@@ -7,7 +7,7 @@ A test compares the page with the classes, so that a setting cannot be without i
 import inspect
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -322,7 +322,7 @@ def _type(annotation: Any, metadata: Any = ()) -> str:  # noqa: PLR0911  # a typ
             return " or ".join(dict.fromkeys(kinds))
         case origin if origin is dict:
             return "table"
-        case origin if origin is tuple:
+        case origin if origin in {tuple, Sequence}:
             return "list"
     if annotation is bool:
         return "`true` or `false`"

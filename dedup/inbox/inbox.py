@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from dedup.inbox import schema as inbox_schema
 from dedup.inbox.taken import Taken
-from dedup.inbox.transactions import Question, ask, ask_async
+from dedup.inbox.transactions import Answer, Question, ask, ask_async
 from dedup.rules.claim import Claim
 from dedup.rules.identity import Identity, stored
 from dedup.rules.policies.results import Again, Result, Skip
@@ -80,7 +80,7 @@ class Inbox:
             known, taken = known_by(event), Taken((claim_of(event),))
             try:
                 with begin() as tx:
-                    told, taken.line = ask(tx, self._taking(known, *taken.numbers))
+                    told, taken.line = self.told(tx, known, *taken.numbers)
                     if (before := _before(told, known)) is not None:
                         return before
                     with taken:
@@ -108,7 +108,7 @@ class Inbox:
             known, taken = known_by(event), Taken((claim_of(event),))
             try:
                 async with begin() as tx:
-                    told, taken.line = await ask_async(tx, self._taking(known, *taken.numbers))
+                    told, taken.line = await self.told_async(tx, known, *taken.numbers)
                     if (before := _before(told, known)) is not None:
                         return before
                     with taken:
@@ -132,13 +132,21 @@ class Inbox:
         number of the claim under which the event is taken: once there is a newer claim, the
         transaction fails, now or when it commits.
         """
-        return _before(ask(tx, self._taking(identity, claim)).value, identity)
+        return _before(self.told(tx, identity, claim).value, identity)
 
     async def take_async(
         self, tx: object, identity: Identity, claim: int | None = None
     ) -> Again | Skip | None:
         """As `take`, on an async connection."""
-        return _before((await ask_async(tx, self._taking(identity, claim))).value, identity)
+        return _before((await self.told_async(tx, identity, claim)).value, identity)
+
+    def told(self, tx: object, identity: Identity, claim: int | None) -> Answer:
+        """Take the event, and return the database's answer: None if it is new."""
+        return ask(tx, self._taking(identity, claim))
+
+    async def told_async(self, tx: object, identity: Identity, claim: int | None) -> Answer:
+        """As `told`, on an async connection."""
+        return await ask_async(tx, self._taking(identity, claim))
 
     def take_many(
         self, tx: object, known: Sequence[Identity], claims: Sequence[int | None] = ()

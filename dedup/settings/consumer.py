@@ -1,10 +1,11 @@
 """Settings of a consumer and of `dovecote consume run`."""
 
 import math
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from dedup.rules.lanes.lanes import NullKey
 from dedup.rules.topics import any_pattern, problem, reads_own
@@ -22,7 +23,7 @@ _INTERVAL_MILLISECONDS = 300_000
 class ConsumerSettings(Settings):
     """One consumer: from topics of one Kafka cluster to one handler."""
 
-    topics: Annotated[tuple[str, ...], Field(min_length=1)]
+    topics: Annotated[Sequence[str], Field(min_length=1), AfterValidator(tuple)]
     """Topics to read. `^` begins a regular expression: every topic whose name begins with what it
     matches is read, also one that is made later."""
 
@@ -152,7 +153,7 @@ class ConsumerSettings(Settings):
 
     @field_validator("topics")
     @classmethod
-    def _named(cls, topics: tuple[str, ...]) -> tuple[str, ...]:
+    def _named(cls, topics: Sequence[str]) -> Sequence[str]:
         if (wrong := problem(topics)) is not None:
             raise ValueError(wrong)
         return topics

@@ -15,10 +15,20 @@ def way(kind: type) -> Way | None:
     return Way(_write, awaits=True) if issubclass(kind, Connection | PoolConnectionProxy) else None
 
 
-async def _write(conn: Connection, append: Append) -> None:
+def require_transaction(conn: Connection) -> None:
+    """
+    Check that something ties an event to the caller's rows.
+
+    Raises:
+        NoTransaction: no transaction is open.
+    """
     # asyncpg has no autocommit mode: anything outside a transaction commits by itself.
     if not conn.is_in_transaction():
         raise autocommit(_OPEN)
+
+
+async def _write(conn: Connection, append: Append) -> None:
+    require_transaction(conn)
     if not append.events:
         return
     statement = append.statement()

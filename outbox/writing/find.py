@@ -62,6 +62,11 @@ async def write_async(conn: object, append: Append) -> None:
     await way.write(conn, append)
 
 
+def register(kind: type, way: Way) -> None:
+    """Set how events are written on objects of a class that is ours, as those for tests are."""
+    _ways[kind] = way
+
+
 def _find(kind: type) -> Way:
     """
     Return the way for a class, which may be the library's own or derived from one of its classes.

@@ -25,7 +25,7 @@ def way(kind: type) -> Way | None:
 def _write(conn: Connection[Any], append: Append) -> None:
     if in_pipeline(conn):
         hear(conn)
-    _require_transaction(conn)
+    require_transaction(conn)
     if not append.events:
         return
     statement = append.statement()
@@ -41,7 +41,7 @@ def _write(conn: Connection[Any], append: Append) -> None:
 async def _write_async(conn: AsyncConnection[Any], append: Append) -> None:
     if in_pipeline(conn):
         await hear_async(conn)
-    _require_transaction(conn)
+    require_transaction(conn)
     if not append.events:
         return
     statement = append.statement()
@@ -63,7 +63,13 @@ def _encoded(conn: Connection[Any] | AsyncConnection[Any], query: bytes) -> byte
     return query if encoding == "ascii" else query.decode().encode(encoding)
 
 
-def _require_transaction(conn: Connection[Any] | AsyncConnection[Any]) -> None:
+def require_transaction(conn: Connection[Any] | AsyncConnection[Any]) -> None:
+    """
+    Check that something ties an event to the caller's rows.
+
+    Raises:
+        NoTransaction: the connection would commit each statement by itself.
+    """
     if not is_open(conn):
         block = "async with" if isinstance(conn, AsyncConnection) else "with"
         remedy = f"open `{block} conn.transaction():` around the write"

@@ -29,6 +29,9 @@ _LEVEL = "take a connection or session of another isolation level than AUTOCOMMI
 _AT_ONCE: Mapping[str, Any] = {"stream_results": False, "yield_per": None}
 _DRIVERS = frozenset({"psycopg", "asyncpg"})
 
+RECORDER = "dovecote.recorder"
+"""The name in `Session.info` under which `outbox.testing.recorded` takes what is written."""
+
 # Transactions of sessions in which we have written.
 _of_one: WeakSet[SessionTransaction] = WeakSet()
 
@@ -53,6 +56,11 @@ def _on_session(session: Session, append: Append) -> None:
         return
     # Build the statement before the flush, so that a bad event leaves nothing written.
     statement = append.statement()
+    if (recorder := session.info.get(RECORDER)) is not None:
+        if session.autoflush:
+            session.flush()
+        recorder.record(statement)
+        return
     conn = _connection_of(session, append.schema, "events")
     _require_transaction(conn)
     if session.autoflush:

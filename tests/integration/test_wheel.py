@@ -30,7 +30,14 @@ PACKAGES = {
 """Every module of these packages loads with the extra."""
 
 OTHERS = {
-    "": {"outbox.producer", "outbox.kafka_errors", "outbox.django", "outbox.alembic"}
+    "": {
+        "outbox.testing.asyncpg",
+        "outbox.testing.sqlalchemy",
+        "outbox.producer",
+        "outbox.kafka_errors",
+        "outbox.django",
+        "outbox.alembic",
+    }
     | {f"outbox.writing.{name}" for name in ("asyncpg", "django", "sqlalchemy")}
     | {"dovecote.cli.init.group", "outbox.tracing.spans", "outbox.tracing.creating"},
     "consume": {"dedup.tracing.consuming", "dedup.tracing.handling"},
@@ -103,6 +110,16 @@ def test_all_that_an_extra_is_for_loads_with_it_alone(make: Make, extra: str) ->
     seen, failed = json.loads(done.stdout)
     assert failed == {}
     assert seen >= len(PACKAGES[extra])
+
+
+def test_pytest_finds_the_fixtures_by_an_entry_point(make: Make) -> None:
+    code = (
+        "import sys\n"
+        "from importlib.metadata import entry_points\n"
+        "(found,) = entry_points(group='pytest11', name='dovecote')\n"
+        "print(found.value)"
+    )
+    assert make("").run("-c", code).stdout.strip() == "dovecote.testing.plugin"
 
 
 def test_the_base_is_psycopg_and_what_makes_ids() -> None:

@@ -1,0 +1,1 @@
+"""Give a service's tests real servers, databases and topics, as fixtures of pytest."""
