@@ -5,14 +5,15 @@ from typing import Annotated, Literal
 
 from fastapi import Depends, FastAPI
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from outbox import Event, write_async
 
 
-def app(url: str, topic: str, *, scope: Literal["function", "request"] = "function") -> FastAPI:
+def app(
+    engine: AsyncEngine, topic: str, *, scope: Literal["function", "request"] = "function"
+) -> FastAPI:
     """Return the service; `scope="request"`, FastAPI's default, is there to show the trap."""
-    engine = create_async_engine(url)
 
     async def session() -> AsyncIterator[AsyncSession]:
         async with AsyncSession(engine) as opened, opened.begin():

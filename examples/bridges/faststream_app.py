@@ -1,14 +1,16 @@
 """A FastStream subscriber whose effects happen once, by Dovecote's inbox."""
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from faststream import AckPolicy
 from faststream.confluent import KafkaBroker
-from faststream.confluent.message import KafkaMessage
+from faststream.confluent.annotations import KafkaMessage
 from psycopg import AsyncConnection
 
-from dedup import AsyncConnections, Done, Inbox, Result, Skip
+from dedup import Done, Inbox, Result, Skip
 from outbox import Event
 from outbox.envelope import Record, decode
 from outbox.kafka import fields_of
@@ -25,8 +27,14 @@ async def receipt(event: Event[Any], tx: AsyncConnection) -> Result:
 
 def broker(bootstrap: str, dsn: str, topic: str, *, group: str = GROUP) -> KafkaBroker:
     """Return the broker, which `FastStream(broker)` runs."""
+
+    @asynccontextmanager
+    async def begin() -> AsyncIterator[AsyncConnection]:
+        async with await AsyncConnection.connect(dsn) as tx:  # or a pool's `connection`
+            yield tx
+
     made = KafkaBroker(bootstrap, logger=None)
-    once = Inbox(GROUP).once_async(receipt, AsyncConnections(dsn).begin)
+    once = Inbox(GROUP).once_async(receipt, begin)
 
     @made.subscriber(
         topic,

@@ -1,15 +1,15 @@
 """A Flask service that commits in its view, before there is an answer."""
 
 from flask import Flask
-from sqlalchemy import create_engine, text
+from sqlalchemy import Engine, text
 from sqlalchemy.orm import sessionmaker
 
 from outbox import Event, write
 
 
-def app(url: str, topic: str) -> Flask:
+def app(engine: Engine, topic: str) -> Flask:
     """Return the service; each request has a session of its own."""
-    session = sessionmaker(create_engine(url))
+    session = sessionmaker(engine)
     service = Flask("shop")
 
     @service.post("/orders/<int:order>")

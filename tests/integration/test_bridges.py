@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -10,7 +11,7 @@ import psycopg
 import pytest
 import sqlalchemy
 from django.db import transaction
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
@@ -38,42 +39,50 @@ def kept(dsn: str) -> tuple[int, int]:
     return row[0], len(stored(dsn))
 
 
-def answers(service: Any, *orders: int) -> list[int]:
+def answers(dsn: str, make: Callable[[AsyncEngine], Any], *orders: int) -> list[int]:
     """Return the status of a POST for each order, as a client over HTTP sees it."""
 
     async def ask() -> list[int]:
+        engine = create_async_engine(url(dsn, "asyncpg"), poolclass=NullPool)
+        service = make(engine)
         transport = httpx.ASGITransport(service, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
-            return [(await client.post(f"/orders/{order}")).status_code for order in orders]
+            found = [(await client.post(f"/orders/{order}")).status_code for order in orders]
+        await engine.dispose()
+        return found
 
     return asyncio.run(ask())
 
 
 def test_fastapi_answers_after_commit(shop: str) -> None:
-    service = fastapi_app.app(str_of(shop), "orders")
-    assert answers(service, 1, 2, 1) == [201, 201, 500]
+    assert answers(shop, lambda engine: fastapi_app.app(engine, "orders"), 1, 2, 1) == [
+        201,
+        201,
+        500,
+    ]
     assert kept(shop) == (2, 2)
 
 
 def test_the_default_scope_of_fastapi_answers_201_for_what_is_not_committed(shop: str) -> None:
-    service = fastapi_app.app(str_of(shop), "orders", scope="request")
-    assert answers(service, 1, 1) == [201, 201]
+    trap = partial(fastapi_app.app, topic="orders", scope="request")
+    assert answers(shop, trap, 1, 1) == [201, 201]
     assert kept(shop) == (1, 1)
 
 
 def test_litestar_answers_after_commit(shop: str) -> None:
-    assert answers(litestar_app.app(str_of(shop), "orders"), 1, 2, 1) == [201, 201, 500]
+    assert answers(shop, lambda engine: litestar_app.app(engine, "orders"), 1, 2, 1) == [
+        201,
+        201,
+        500,
+    ]
     assert kept(shop) == (2, 2)
 
 
 def test_flask_answers_after_commit(shop: str) -> None:
-    client = flask_app.app(str_of(shop, "psycopg"), "orders").test_client()
+    engine = sqlalchemy.create_engine(url(shop, "psycopg"), poolclass=NullPool)
+    client = flask_app.app(engine, "orders").test_client()
     assert [client.post(f"/orders/{order}").status_code for order in (1, 2, 1)] == [201, 201, 500]
     assert kept(shop) == (2, 2)
-
-
-def str_of(dsn: str, driver: str = "asyncpg") -> str:
-    return url(dsn, driver).render_as_string(hide_password=False)
 
 
 def test_sqlalchemy_listeners_record_for_sync_and_async_sessions(shop: str) -> None:
