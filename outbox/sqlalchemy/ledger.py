@@ -1,4 +1,4 @@
-"""What a session has recorded and written, in which of its transactions; touches no database."""
+"""Note which events a session has recorded and written, and in which of its transactions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
