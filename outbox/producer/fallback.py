@@ -33,7 +33,8 @@ class Fallback:
         try:
             conninfo_to_dict(dsn)
         except psycopg.ProgrammingError:
-            raise BadSettings(f"dsn: {unreadable(dsn)}") from None  # noqa: EM102  # one sentence
+            msg = f"dsn: {unreadable(dsn)}"
+            raise BadSettings(msg) from None
         self._dsn = dsn
         self._schema, self._limits = schema, limits
         self._conn: psycopg.Connection[Any] | None = None
