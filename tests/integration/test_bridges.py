@@ -17,6 +17,7 @@ from sqlalchemy.pool import NullPool
 
 from examples.bridges import fastapi_app, flask_app, litestar_app, sqlalchemy_events
 from outbox import NoTransaction, schema
+from tests.support.documents import ROOT, blocks
 from tests.support.fix_django import django_database, set_up
 from tests.support.writers import url
 from tests.support.written import stored
@@ -138,3 +139,19 @@ def test_django_in_autocommit_keeps_the_row_without_its_event_and_raises(
     with transaction.atomic():
         signals.Order.objects.bulk_create([signals.Order(id=2)])
     assert kept(shop) == (2, 0)  # Django sends no signal
+
+
+def test_what_a_page_shows_stands_in_its_program() -> None:
+    # Without white space, since a page shows the inner lines of a function by themselves.
+    shown = [
+        (page.name, block.name, "".join(block.text.split()))
+        for page in sorted((ROOT / "docs/bridges").glob("*.md"))
+        for block in blocks(page, "python")
+        if block.name
+    ]
+    programs = {
+        each.name: "".join(each.read_text().split())
+        for each in (ROOT / "examples/bridges").glob("[a-z]*.py")
+    }
+    assert {name for _, name, _ in shown} == programs.keys()
+    assert [(page, text) for page, name, text in shown if text not in programs[name]] == []
