@@ -39,6 +39,7 @@ from dovecote.process.durations import duration, positive
 from dovecote.process.identities import identity
 from dovecote.process.references import POINTERS, SECRET, UNSET, is_pointer, resolve, with_place
 from outbox.errors import BadSettings
+from outbox.postgres.session import unreadable
 from outbox.secrets import Read, Reread, fresh_all
 from outbox.tokens.identity import KEY, require_fit
 
@@ -212,9 +213,7 @@ def _parts(text: str) -> dict[str, Any]:
     try:
         return conninfo_to_dict(text)
     except ProgrammingError:
-        # libpq's own message quotes the connection string, which may hold a password.
-        msg = "libpq cannot read this connection string (not shown, it may hold a password)"
-        raise ValueError(msg) from None
+        raise ValueError(unreadable(text)) from None
 
 
 _EMPTY_DSN = (

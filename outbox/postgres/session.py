@@ -77,6 +77,19 @@ def conninfo(dsn: str, *, name: str = "", ours: Mapping[str, int | str] = {}) ->
     return make_conninfo(dsn, client_encoding="UTF8", **more)
 
 
+# SQLAlchemy's URL names its driver after a plus; libpq's does not.
+_DRIVER = re.compile(r"\s*postgres(?:ql)?(\+\w+)://", re.IGNORECASE)
+
+
+def unreadable(dsn: str) -> str:
+    """Return why libpq cannot read a connection string, and what to do, without its contents."""
+    # libpq's own message quotes the connection string, which may hold a password.
+    msg = "libpq cannot read this connection string (not shown, it may hold a password)"
+    if found := _DRIVER.match(dsn):
+        return f"{msg}: it is SQLAlchemy's; drop {found[1]!r} after its first word"
+    return msg
+
+
 def connect(
     dsn: str, *, autocommit: bool = True, name: str = "", ours: Mapping[str, int | str] = {}
 ) -> Connection[TupleRow]:

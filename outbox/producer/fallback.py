@@ -16,7 +16,7 @@ from outbox.event import Event, Limits
 from outbox.postgres import overdue
 from outbox.postgres.away import is_outage
 from outbox.postgres.ours import ADAPTERS
-from outbox.postgres.session import conninfo, with_secrets
+from outbox.postgres.session import conninfo, unreadable, with_secrets
 from outbox.producer.routing import EVERY, Lane
 from outbox.writing.append import Append
 
@@ -33,10 +33,7 @@ class Fallback:
         try:
             conninfo_to_dict(dsn)
         except psycopg.ProgrammingError:
-            # libpq's own message quotes the connection string, which may hold a password.
-            msg = (
-                "dsn: libpq cannot read this connection string (not shown, it may hold a password)"
-            )
+            msg = f"dsn: {unreadable(dsn)}"
             raise BadSettings(msg) from None
         self._dsn = dsn
         self._schema, self._limits = schema, limits

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 from weakref import WeakSet
 
-from sqlalchemy import Connection, MetaData, Table, Update, update
+from sqlalchemy import Connection, Dialect, MetaData, Table, Update, update
 from sqlalchemy.event import listens_for
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
@@ -51,6 +51,28 @@ def _on_connection(conn: Connection, append: Append) -> None:
         _execute(conn, append, append.statement())
 
 
+def write_flushed(session: Session, append: Append) -> None:
+    """Write on a session that has flushed the rows before it, or is just doing so."""
+    conn = _connection_of(session, append.schema, "events")
+    _require_transaction(conn)
+    _require_one(session)
+    _execute(conn, append, append.statement())
+
+
+def require_known(session: Session, schema: str) -> None:
+    """
+    Check without a connection that events can be written through the engine of a session.
+
+    Raises:
+        UnsupportedConnection: it has no engine for the table of events, or one of another driver.
+    """
+    try:
+        bind = session.get_bind(clause=_writing(schema, "events"))
+    except UnboundExecutionError as error:
+        raise _unbound() from error
+    _require_driver(bind.dialect)
+
+
 def _on_session(session: Session, append: Append) -> None:
     if not append.events:
         return
@@ -92,8 +114,12 @@ def _connection_of(session: Session, schema: str, name: str) -> Connection:
     try:
         return session.connection(bind_arguments={"clause": _writing(schema, name)})
     except UnboundExecutionError as error:
-        msg = f"the session has no engine for other tables than its own; {_NAME_ONE}"
-        raise UnsupportedConnection(msg) from error
+        raise _unbound() from error
+
+
+def _unbound() -> UnsupportedConnection:
+    msg = f"the session has no engine for other tables than its own; {_NAME_ONE}"
+    return UnsupportedConnection(msg)
 
 
 @lru_cache(maxsize=64)
@@ -134,15 +160,18 @@ def _begun(session: Session, _transaction: SessionTransaction, _conn: Connection
 
 
 def _require_transaction(conn: Connection) -> None:
-    dialect = conn.dialect
+    _require_driver(conn.dialect)
+    if not is_tied(conn):
+        raise autocommit(_LEVEL)
+
+
+def _require_driver(dialect: Dialect) -> None:
     if dialect.name != "postgresql" or dialect.driver not in _DRIVERS:
         msg = (
             f"events cannot be written through {dialect.name}+{dialect.driver}; make the engine "
             "with postgresql+psycopg or postgresql+asyncpg"
         )
         raise UnsupportedConnection(msg)
-    if not is_tied(conn):
-        raise autocommit(_LEVEL)
 
 
 def is_tied(conn: Connection) -> bool:

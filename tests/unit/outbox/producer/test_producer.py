@@ -131,6 +131,10 @@ def test_pauses_grow_to_the_longest_and_begin_anew() -> None:
         (lambda: Producer(NO_DATABASE, {}), "kafka: bootstrap.servers is missing"),
         (lambda: Producer("nonsense", NOWHERE), "dsn: libpq cannot read this connection string"),
         (
+            lambda: Producer("postgresql+asyncpg://shop@db/shop", NOWHERE),
+            r"it is SQLAlchemy's; drop '\+asyncpg' after its first word",
+        ),
+        (
             lambda: Options(accept_timeout=4),  # type: ignore[arg-type]  # the mistake in question
             "accept_timeout must be a timedelta, such as .*, not 4",
         ),

@@ -1,0 +1,1 @@
+"""Programs that write or handle events within another library; docs/bridges explains each."""

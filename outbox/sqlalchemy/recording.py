@@ -1,0 +1,194 @@
+"""Record events on a session, and write them when it flushes or commits."""
+
+import sys
+from copy import copy
+from typing import Any, TypeAlias
+
+from sqlalchemy.event import listens_for
+from sqlalchemy.orm import Session, SessionTransaction, scoped_session
+
+from outbox import schema as _schema
+from outbox.errors import NoTransaction, UnsupportedConnection
+from outbox.event import Event, Limits
+from outbox.sqlalchemy.recorded import Entry, Recorded, batches
+from outbox.tracing import gate
+from outbox.tracing.headers import with_trace
+from outbox.writing import statements
+from outbox.writing.append import Append
+from outbox.writing.declared import to_event
+from outbox.writing.kinds import (
+    SQLAlchemyAsync,
+    SQLAlchemyAsyncScoped,
+    SQLAlchemySession,
+)
+from outbox.writing.sqlalchemy import require_known, write_flushed
+
+AnySession: TypeAlias = SQLAlchemySession | SQLAlchemyAsync | SQLAlchemyAsyncScoped
+
+_DEFAULT_LIMITS = Limits()
+
+# Kept in the session, because an entry refers to it: a dictionary of ours would keep both alive.
+_INFO = "dovecote.recorded"
+
+
+def record(
+    session: AnySession,
+    *events: Event[Any] | object,
+    schema: str = _schema.DEFAULT_SCHEMA,
+    limits: Limits = _DEFAULT_LIMITS,
+) -> None:
+    """
+    Keep events on a session, which writes them in its own transaction.
+
+    It writes them, in the order of these calls, after the rows of its next flush, and at the
+    latest when it commits. They vanish with a rollback, also with that of the savepoint in which
+    they were recorded. This executes nothing by itself and need not be awaited. As `session.add`
+    does, it begins the session's transaction where none is open.
+
+    `session` is a `Session`, `scoped_session`, `AsyncSession` or `async_scoped_session`. An event
+    is what `write` takes. It is as it was when it was recorded: later changes of its value do not
+    reach it.
+
+    Raises:
+        UnsupportedConnection: `session` is none of these, or its engine is of another driver;
+            also a `TypeError`.
+        NoTransaction: the session begins no transaction by itself, and has none.
+        InvalidEvent: an event could never be published; none was recorded.
+    """
+    own = _session_of(session)
+    require_known(own, schema)
+    given = [_frozen(to_event(each)) for each in events]
+    if not given:
+        return
+    statements.append(given, schema=schema, limits=limits)  # raises now, and not at the commit
+    current = _boundary(own)
+    ledger = _kept(own)
+    ledger.entries += [Entry(each, schema, limits, current) for each in given]
+    if ledger.closing and not ledger.flushing:
+        # A `before_commit` listener that runs after ours: nothing else would write it.
+        _write_rows_and(own, ledger)
+
+
+def _session_of(given: object) -> Session:
+    found = given
+    if isinstance(found, scoped_session):
+        found = found.registry()
+    # Its caller has imported the module of an async class, which needs greenlet.
+    elif (module := sys.modules.get("sqlalchemy.ext.asyncio")) is not None:
+        if isinstance(found, module.async_scoped_session):
+            found = found.registry()
+        if isinstance(found, module.AsyncSession):
+            found = found.sync_session
+    if isinstance(found, Session):
+        return found
+    msg = (
+        f"record takes a session of SQLAlchemy, not {type(given).__name__}; "
+        "on a connection call `write` or `await write_async`"
+    )
+    raise UnsupportedConnection(msg)
+
+
+def _frozen(event: Event[Any]) -> Event[Any]:
+    """Return the event with its value as Kafka will hold it, and with the current trace."""
+    found = copy(event)
+    object.__setattr__(found, "content_type", event.media_type())
+    object.__setattr__(found, "value", event.value_bytes())
+    if event.traceparent is None and (trace := gate.carried(event)):
+        parent, headers = with_trace(event, trace)
+        object.__setattr__(found, "headers", headers)
+        object.__setattr__(found, "traceparent", parent)
+    return found
+
+
+def _ledger(session: Session) -> Recorded[SessionTransaction] | None:
+    found: Recorded[SessionTransaction] | None = session.info.get(_INFO)
+    return found
+
+
+def _kept(session: Session) -> Recorded[SessionTransaction]:
+    found: Recorded[SessionTransaction] = session.info.setdefault(_INFO, Recorded())
+    return found
+
+
+def _around(savepoint: SessionTransaction) -> SessionTransaction:
+    """Return the savepoint or transaction in which a savepoint was made."""
+    found = savepoint.parent
+    while found is not None and not found.nested and found.parent is not None:
+        found = found.parent
+    return found or savepoint
+
+
+def _boundary(session: Session) -> SessionTransaction:
+    """Return the innermost savepoint, or the transaction."""
+    found = session.get_nested_transaction() or session.get_transaction()
+    if found is not None:
+        return found
+    if not session.autobegin:
+        msg = "the session has no transaction, and begins none by itself; call session.begin()"
+        raise NoTransaction(msg)
+    return session.begin()
+
+
+def _write_rows_and(session: Session, ledger: Recorded[SessionTransaction]) -> None:
+    if not session._flushing:  # noqa: SLF001  # SQLAlchemy has no other way to ask
+        # The flush locks the rows that changed, and they must be locked before an event gets its
+        # position.
+        session.flush()
+    _write(session, ledger)
+
+
+def _write(session: Session, ledger: Recorded[SessionTransaction]) -> None:
+    for batch in batches(ledger.due()):
+        first = batch[0]
+        append = Append([each.event for each in batch], first.schema, first.limits)
+        write_flushed(session, append)
+        within = _boundary(session)
+        ledger.wrote(batch, within, root=within.parent is None)
+
+
+@listens_for(Session, "before_flush")
+def _flush_begins(session: Session, *_: object) -> None:
+    if (ledger := _ledger(session)) is not None:
+        ledger.flushing = True
+
+
+# Not `after_flush`: listeners of the application that come after ours may record there.
+@listens_for(Session, "after_flush_postexec")
+def _flushed(session: Session, _context: object) -> None:
+    if (ledger := _ledger(session)) is not None:
+        _write(session, ledger)
+        ledger.flushing = False
+
+
+@listens_for(Session, "before_commit")
+def _committing(session: Session) -> None:
+    # It comes for a savepoint, too, before that is released.
+    ledger = _kept(session)
+    ledger.closing += 1
+    if ledger.due():
+        _write_rows_and(session, ledger)
+
+
+@listens_for(Session, "after_commit")
+def _committed(session: Session) -> None:
+    ledger, savepoint = _ledger(session), session.get_nested_transaction()
+    if ledger is not None and savepoint is not None:
+        ledger.release(savepoint, _around(savepoint))
+
+
+@listens_for(Session, "after_soft_rollback")
+def _rolled_back(session: Session, transaction: SessionTransaction) -> None:
+    if (ledger := _ledger(session)) is not None and transaction.nested:
+        ledger.undo(transaction)
+
+
+@listens_for(Session, "after_transaction_end")
+def _ended(session: Session, transaction: SessionTransaction) -> None:
+    if (ledger := _ledger(session)) is None:
+        return
+    ledger.flushing = False  # a flush has a transaction of its own within this one
+    if transaction.parent is None:
+        session.info.pop(_INFO, None)
+    elif transaction.nested:
+        ledger.undo(transaction)  # nothing is left of one that was released
+        ledger.ended()
