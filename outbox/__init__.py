@@ -33,6 +33,7 @@ __all__ = [
     "NoTransaction",
     "NotAccepted",
     "NotAllowed",
+    "OpenTransaction",
     "Options",
     "Producer",
     "ProducerClosed",
