@@ -1,6 +1,6 @@
 """Decide what a caller that waits for an event is told, and when it looks again."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -17,6 +17,8 @@ LEASE = 15.0
 
 # Until every transaction has ended that may not know of the caller.
 _FIRST, _LONGEST = 0.02, 1.0
+
+_OFTEN, _DAY = 0.01, 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +100,11 @@ def require_times(timeout: float, poll: float | None) -> None:
     Raises:
         BadSettings: a number is impossible; the message names it.
     """
-    if not 0 <= timeout <= 86_400:
+    if not 0 <= timeout <= _DAY:
         msg = f"timeout={timeout!r} is not a number of seconds from 0 to 86400"
         raise BadSettings(msg)
-    if poll is not None and not 0.01 <= poll <= 3600:
-        msg = f"poll={poll!r} is not a number of seconds from 0.01 to 3600"
+    if poll is not None and not _OFTEN <= poll <= _DAY:
+        msg = f"poll={poll!r} is not a number of seconds from 0.01 to 86400"
         raise BadSettings(msg)
 
 
@@ -134,14 +136,13 @@ class Vigil:
         """Note that the connection was lost: what was notified meanwhile is not known."""
         self._renew, self._barrier, self._pause, self.due = now, None, _FIRST, now
 
-    def seen(self, lines: Iterable[Sight], now: float) -> Applied | None:
+    def seen(self, lines: Sequence[Sight], now: float) -> Applied | None:
         """Return the result if the inbox has one; otherwise decide when to look again."""
-        oldest = following = 0
-        for oldest, following, _, round_, at, again in lines:
-            if round_ is not None and at is not None and again is None:
-                return Applied(round_, datetime.fromtimestamp(at / 1e6, UTC))
-            self._again = again if again is not None else self._again
-        self.due = now + self._wait(oldest, following)
+        for each in lines:
+            if each.round is not None and each.at is not None and each.again is None:
+                return Applied(each.round, datetime.fromtimestamp(each.at / 1e6, UTC))
+            self._again = each.again if each.again is not None else self._again
+        self.due = now + self._wait(lines[0])
         return None
 
     def timed_out(self, after: float, by: str) -> TimedOut:
@@ -152,12 +153,12 @@ class Vigil:
             said += f"; its handler has asked for the event again after {again}"
         return TimedOut(after, again, said)
 
-    def _wait(self, oldest: int, following: int) -> float:
+    def _wait(self, sight: Sight) -> float:
         if self._poll is not None:
             return self._poll
         if self._barrier is None:
-            self._barrier = following
-        if oldest >= self._barrier:
+            self._barrier = sight.next
+        if sight.oldest >= self._barrier:
             return SAFETY
         # A transaction may have taken the event before it could know of us: it notifies nobody.
         self._pause, pause = min(self._pause * 2, _LONGEST), self._pause

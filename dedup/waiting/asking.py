@@ -86,13 +86,21 @@ def open_transaction(advice: str) -> OpenTransaction:
     )
 
 
-def pooled() -> SharedSession:
-    """Return the error for a connection that may get no notifications."""
-    return SharedSession(
+def require_direct(*, direct: bool) -> None:
+    """
+    Check that notifications come.
+
+    Raises:
+        SharedSession: a pooler stands between, and may lose them.
+    """
+    if direct:
+        return
+    msg = (
         "a pooler stands between this connection and Postgres, and notifications may be lost "
         "there (such as PgBouncer with pool_mode = transaction): give a connection to Postgres "
         "itself, or poll=SECONDS to look at this interval instead"
     )
+    raise SharedSession(msg)
 
 
 def _arrays(events: Sequence[Wanted]) -> list[object]:

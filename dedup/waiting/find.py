@@ -15,6 +15,7 @@ _ADVICE = (
     "give a connection of psycopg 3 or asyncpg, a session or connection of SQLAlchemy, "
     "or a connection of Django"
 )
+_ATOMIC = "wait after the block of `transaction.atomic()`, in autocommit mode"
 _SESSION = "commit the session first, and wait after that"
 
 
@@ -36,7 +37,7 @@ def line(conn: object) -> Iterator[Line]:
                 yield PsycopgLine(driver)
         case "django" if hasattr(conn, "in_atomic_block"):
             if given.in_atomic_block or not given.get_autocommit():
-                raise asking.open_transaction("wait after `transaction.atomic()`")
+                raise asking.open_transaction(_ATOMIC)
             given.ensure_connection()
             yield PsycopgLine(_psycopg(given.connection))
         case "psycopg" | "asyncpg" | "sqlalchemy" if _is_awaited(conn):

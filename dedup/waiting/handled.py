@@ -27,8 +27,8 @@ def handled(
     `event` is the event that was written and committed, or its id; `source` is that of an event
     given by its id. `conn` is as for `write`, outside a transaction, to the database of the inbox;
     nobody else uses it meanwhile. After `timeout` seconds the result is a `TimedOut`. The inbox
-    notifies through Postgres. With `poll`, a number of seconds, the inbox is asked at this interval
-    instead: for poolers in whose transaction mode notifications are lost.
+    notifies through Postgres. With `poll`, a number of seconds, the inbox is asked at this
+    interval instead: for poolers in whose transaction mode notifications are lost.
 
     A handler that asks for another round (`Again`) has not finished. The handler's `Skip` counts
     as handled, because it commits. A dead letter ends as `TimedOut`.

@@ -91,8 +91,7 @@ class PsycopgLine:
     def listen(self) -> None:
         """As `Line.listen`."""
         with self._committed():
-            if not is_direct(self._conn):
-                raise asking.pooled()
+            asking.require_direct(direct=is_direct(self._conn))
             self._heard = Heard(self._conn)
             cursor(self._conn).execute(asking.LISTEN)
 
@@ -153,8 +152,7 @@ class PsycopgAwaitedLine:
 
     async def listen(self) -> None:
         """As `Line.listen`."""
-        if not await self._is_direct():
-            raise asking.pooled()
+        asking.require_direct(direct=await self._is_direct())
         self._heard = Heard(self._conn)
         await self._run(asking.Asked(asking.LISTEN, []))
 
@@ -218,8 +216,7 @@ class AsyncpgLine:
     async def listen(self) -> None:
         """As `Line.listen`."""
         session = await self._conn.fetchval("SELECT pg_catalog.pg_backend_pid()")
-        if session != self._conn.get_server_pid():
-            raise asking.pooled()
+        asking.require_direct(direct=session == self._conn.get_server_pid())
         self._payloads = set()
         self._conn.add_termination_listener(self._ended)
         await self._conn.add_listener(asking.CHANNEL, self._note)

@@ -141,8 +141,7 @@ class Waits:
     async def _connect(self) -> AsyncConnection:
         conn = await AsyncConnection.open(self._dsn, patience=self._patience)
         try:
-            if not await is_direct_async(conn):
-                raise asking.pooled()
+            asking.require_direct(direct=await is_direct_async(conn))
             await run(conn, asking.Asked(asking.LISTEN, []))
             # A right that is missing is reported now, and not to the first caller.
             await self._ask(conn, asking.register(self._schema, []))
