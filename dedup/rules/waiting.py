@@ -43,7 +43,7 @@ class TimedOut:
     """The time after which the handler wanted the event again; None: it has not asked for that."""
 
     said: str
-    """What is known, in a sentence for a log or an answer."""
+    """All that is known, in a sentence for a log or an answer."""
 
 
 class Wanted(NamedTuple):
@@ -54,7 +54,7 @@ class Wanted(NamedTuple):
 
     @property
     def payload(self) -> str:
-        """What the inbox notifies callers with; its function `notify_waiting` is alike."""
+        """The text of the notification; the inbox's function `notify_waiting` is alike."""
         return sha256(f"{self.consumer} {self.id}".encode()).hexdigest()
 
 

@@ -19,7 +19,7 @@ from outbox.schema.templates import fill
 CHANNEL = "dovecote_handled"
 LISTEN, UNLISTEN = f"LISTEN {CHANNEL}", f"UNLISTEN {CHANNEL}"
 
-# What is not there: a function, the schema, a table.
+# The codes for a missing function, schema and table.
 _MISSING = frozenset({"42883", "3F000", "42P01"})
 _NO_RIGHT, _READ_ONLY = "42501", "25006"
 

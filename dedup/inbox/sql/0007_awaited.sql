@@ -13,7 +13,5 @@ CREATE UNLOGGED TABLE {schema}.awaited (
 COMMENT ON TABLE {schema}.awaited IS
     'Events whose handling a caller waits for. A consumer looks here while somebody waits at all.';
 
--- Until when somebody waits, in milliseconds. A transaction reads a sequence as it is at the moment,
--- even if its snapshot is older.
-CREATE SEQUENCE {schema}.waited MINVALUE 0 START 0;
-SELECT setval($name${schema}.waited$name$, 0);
+-- Until when somebody waits at all is in the sequence `by_id`, in seconds, above its eight slots. A
+-- transaction reads a sequence as it is at the moment, even if its snapshot is older.

@@ -20,7 +20,10 @@ BEGIN
       FROM unnest(await_events.consumers, await_events.ids) AS e (consumer, id)
      ORDER BY e.consumer, e.id
     ON CONFLICT (consumer, id) DO UPDATE SET until = greatest(a.until, excluded.until);
-    PERFORM setval($name${schema}.waited$name$, greatest(
-        last_value, floor(extract(epoch FROM until_) * 1000)::bigint)) FROM {schema}.waited;
+    -- The low bits are the slots. If `rotate` writes the sequence at the same moment, one of the two is
+    -- lost. The caller's next call repeats it; a slot that stays is read and found empty.
+    PERFORM setval($name${schema}.by_id$name$,
+        (greatest(last_value >> 8, ceil(extract(epoch FROM until_))::bigint) << 8)
+        | (last_value & 255)) FROM {schema}.by_id;
 END
 $await_events$;
