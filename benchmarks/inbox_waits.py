@@ -60,7 +60,7 @@ def run(dsn: str, count: int, rounds: int, *, asynchronous: bool) -> None:
     names = (
         "as in version 6",
         "nobody waits",
-        "somebody waits for another",
+        "another event awaited",
         "every event awaited",
     )
     with psycopg.connect(dsn, autocommit=True) as conn:
