@@ -9,6 +9,7 @@ from outbox.errors import (
     NotAccepted,
     NotAllowed,
     NoTransaction,
+    OpenTransaction,
     ProducerClosed,
     SchemaMissing,
     SchemaTooNew,
