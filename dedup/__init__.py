@@ -29,11 +29,15 @@ if TYPE_CHECKING:
     from dedup.retries.backoff import Backoff
     from dedup.retries.plan import Exceptions, Plan, Tier
     from dedup.retries.tenacity import Tenacity
+    from dedup.rules.waiting import Applied, TimedOut
     from dedup.settings.consumer import ConsumerSettings
     from dedup.testing import Trial
+    from dedup.waiting.handled import handled, handled_async
+    from dedup.waiting.waits import Waits
 
 __all__ = [
     "Again",
+    "Applied",
     "AsyncConnections",
     "Backoff",
     "Connections",
@@ -54,14 +58,19 @@ __all__ = [
     "TakenOver",
     "Tenacity",
     "Tier",
+    "TimedOut",
     "Trial",
     "Unavailable",
+    "Waits",
+    "handled",
+    "handled_async",
 ]
 
 if not TYPE_CHECKING:
     __getattr__ = lazy(
         __name__,
         {
+            "Applied": "dedup.rules.waiting",
             "AsyncConnections": "dedup.inbox.connections",
             "Backoff": "dedup.retries.backoff",
             "InboxClaims": "dedup.inbox.claims",
@@ -74,7 +83,11 @@ if not TYPE_CHECKING:
             "Plan": "dedup.retries.plan",
             "Tenacity": "dedup.retries.tenacity",
             "Tier": "dedup.retries.plan",
+            "TimedOut": "dedup.rules.waiting",
             "Trial": "dedup.testing",
+            "Waits": "dedup.waiting.waits",
+            "handled": "dedup.waiting.handled",
+            "handled_async": "dedup.waiting.handled",
         },
         extra="consume",
     )

@@ -5,6 +5,7 @@ DovecoteError                the base: one `except` catches all of them
 ├── InvalidEvent             the event could never be published; fix the caller
 ├── UnsupportedConnection    not a connection for events, or not for this function
 ├── NoTransaction            nothing ties the event to the caller's rows; fix the caller
+├── OpenTransaction          a transaction is open, in which nobody can wait; commit it first
 ├── NotAccepted              neither Kafka nor the outbox has taken the event; send it again
 ├── ProducerClosed           the producer sends no more events; make another one
 ├── NoThreads                the threads here are greenlets; the message says what to do instead
@@ -34,6 +35,10 @@ class NoTransaction(DovecoteError):
     """
     No transaction is open, or a session has several that commit one by one; nothing was written.
     """
+
+
+class OpenTransaction(DovecoteError):
+    """A transaction is open on the connection, so what is waited for could never be seen."""
 
 
 class NotAccepted(DovecoteError):

@@ -25,6 +25,12 @@ GRANT EXECUTE ON FUNCTION {schema}.take, {schema}.take_many, {schema}.again, {sc
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.held TO {role};
 """
 
+# A caller that waits may ask about an event that it can name, and nothing else.
+_WAITING = """
+GRANT USAGE ON SCHEMA {schema} TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.await_events, {schema}.outcomes TO {role};
+"""
+
 _MAY = """
 SELECT coalesce(bool_and(may), false) FROM (
     SELECT has_table_privilege(%(held)s, each) AS may
@@ -37,29 +43,58 @@ SELECT coalesce(bool_and(may), false) FROM (
 """.replace("{ours}", OURS)
 
 
-def grants(consumers: Sequence[str], schema: str = DEFAULT_SCHEMA) -> str:
-    """Return the SQL that grants each role what a consumer needs; it can be repeated."""
-    text = _INBOX.belongings().exactly(_GRANTS)
-    return "".join(fill(text, schema, role=sql.Identifier(role).as_string()) for role in consumers)
+def grants(
+    consumers: Sequence[str], schema: str = DEFAULT_SCHEMA, *, waiters: Sequence[str] = ()
+) -> str:
+    """Return the SQL that grants each role what it needs; it can be repeated."""
+    return "".join(
+        fill(_INBOX.belongings().exactly(text), schema, role=sql.Identifier(role).as_string())
+        for text, roles in ((_GRANTS, consumers), (_WAITING, waiters))
+        for role in roles
+    )
 
 
-def script(schema: str = DEFAULT_SCHEMA, *, since: int = 0, consumers: Sequence[str] = ()) -> str:
-    """Return the SQL from version `since` to the newest, including `consumers`."""
-    return _INBOX.script(schema, since=since, grants=grants(consumers, schema))
+def script(
+    schema: str = DEFAULT_SCHEMA,
+    *,
+    since: int = 0,
+    consumers: Sequence[str] = (),
+    waiters: Sequence[str] = (),
+) -> str:
+    """Return the SQL from version `since` to the newest, including the rights of roles."""
+    granted = grants(consumers, schema, waiters=waiters)
+    return _INBOX.script(schema, since=since, grants=granted)
 
 
 def install(
-    conn: Connection, schema: str = DEFAULT_SCHEMA, *, consumers: Sequence[str] = ()
+    conn: Connection,
+    schema: str = DEFAULT_SCHEMA,
+    *,
+    consumers: Sequence[str] = (),
+    waiters: Sequence[str] = (),
 ) -> list[Migration]:
     """
-    Apply the missing steps, all or none, and return them; grant `consumers` their rights.
+    Apply the missing steps, all or none, and return them.
+
+    `consumers` and `waiters` are roles that get the rights to consume, and to wait for effects.
 
     Raises:
         BadSettings: there is no such role, or the schema holds what others use.
         NotAllowed: the schema is another role's, and only its owner can grant rights in it.
         SchemaTooNew: the database was upgraded by a newer Dovecote.
     """
-    return _INBOX.install(conn, schema, grants=grants(consumers, schema))
+    return _INBOX.install(conn, schema, grants=grants(consumers, schema, waiters=waiters))
+
+
+def advice(schema: str) -> str:
+    """Return what to do if the inbox is missing or older."""
+    return _INBOX.advice(schema)
+
+
+def waiting(role: str, schema: str) -> str:
+    """Return what lets a role wait for effects."""
+    command = f"dovecote init inbox{_INBOX.place(schema)} --waiter-role {shlex.quote(role)}"
+    return f"as the schema's owner, run `{command}`"
 
 
 def require(conn: Connection, schema: str = DEFAULT_SCHEMA) -> None:

@@ -26,6 +26,10 @@ def inbox(
         list[str] | None,
         Flag(metavar="ROLE", help="Let this role consume, and no more; can be repeated."),
     ] = None,
+    waiter_role: Annotated[
+        list[str] | None,
+        Flag(metavar="ROLE", help="Let this role wait for effects; can be repeated."),
+    ] = None,
 ) -> None:
     """
     Install the inbox of consumers, or upgrade it.
@@ -39,11 +43,12 @@ def inbox(
     For another migration tool: dovecote init inbox --print-sql > 0042_inbox.sql
     """
     require_printing(since, print_sql=print_sql)
-    roles = consumer_role or []
+    roles, waiters = consumer_role or [], waiter_role or []
     if print_sql:
-        print(inbox_schema.script(schema, since=since, consumers=roles), end="")
+        script = inbox_schema.script(schema, since=since, consumers=roles, waiters=waiters)
+        print(script, end="")
         return
     with connected(dsn) as conn:
-        applied = inbox_schema.install(conn, schema, consumers=roles)
+        applied = inbox_schema.install(conn, schema, consumers=roles, waiters=waiters)
         where = whereabouts(conn, schema)
-    report(applied, {"consumer": roles}, f"the inbox is up to date in {where}")
+    report(applied, {"consumer": roles, "waiter": waiters}, f"the inbox is up to date in {where}")

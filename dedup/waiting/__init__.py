@@ -1,0 +1,1 @@
+"""Wait until a consumer group has handled an event."""
