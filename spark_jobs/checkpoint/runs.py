@@ -18,7 +18,16 @@ from dovecote.process.logs import one_line
 from outbox.errors import DovecoteError
 from spark_jobs.checkpoint.damage import local
 from spark_jobs.checkpoint.files import Files, LocalFiles, SparkFiles
-from spark_jobs.checkpoint.restarts import RUNS, Ran, Restarts, begun, decode, encode, ended, restarts
+from spark_jobs.checkpoint.restarts import (
+    RUNS,
+    Ran,
+    Restarts,
+    begun,
+    decode,
+    encode,
+    ended,
+    restarts,
+)
 
 _log = logging.getLogger("dovecote.spark")
 
@@ -54,7 +63,7 @@ def noted(spark: SparkSession, checkpoint: str) -> Iterator[Runs]:
 
 
 def look(checkpoint: str) -> Restarts:
-    """Return the failed runs of a query that does not run, if its checkpoint is on this machine."""
+    """Return the failed runs of a query that is not running, from a checkpoint on this machine."""
     folder = local(checkpoint)
     if folder is None:
         return Restarts()

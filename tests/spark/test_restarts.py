@@ -21,7 +21,7 @@ from dovecote.console.sources.processes import ProcessSource
 from dovecote.devstack.places import free_port
 from spark_jobs.checkpoint.restarts import RUNS, decode
 from tests.spark.fix_spark import Job, MakeJob
-from tests.support.observing import observing
+from tests.support.observing import Observing, observing
 from tests.support.waiting import patient, until
 
 COMMAND = Path(sys.executable).with_name("dovecote")
@@ -57,6 +57,10 @@ def _status(job: Job) -> tuple[int, dict[str, Any]]:
     return done.exit_code, json.loads(done.stdout)
 
 
+def _fires(prometheus: Observing, name: str) -> bool:
+    return any(each["labels"]["alertname"] == name for each in prometheus.firing())
+
+
 def test_a_job_that_fails_three_times_is_failing_everywhere(
     bare_job: MakeJob, tmp_path: Path
 ) -> None:
@@ -71,7 +75,7 @@ def test_a_job_that_fails_three_times_is_failing_everywhere(
     with _run(job):
         noted = job.checkpoint / RUNS
         until(
-            lambda: len(decode(noted.read_text())) == 2,  # noqa: PLR2004  # two
+            lambda: len(decode(noted.read_text())) == 2,  # two
             within=START_SECONDS,
             what="the second run begins",
         )
@@ -104,7 +108,7 @@ def test_a_job_that_fails_three_times_is_failing_everywhere(
         judged = judging.process(Heard(console, at=now), "the job", now)
         assert (judged.state, judged.reason[:8]) == ("failing", "restarts")
         until(
-            lambda: "DovecoteSparkRestarting" in prometheus.firing(),
+            lambda: _fires(prometheus, "DovecoteSparkRestarting"),
             within=patient(60),
             what="the alert fires",
         )
