@@ -81,7 +81,7 @@ def test_a_job_that_fails_three_times_is_failing_everywhere(
         )
     # The third one fails by itself.
     with _run(job.with_(output={"topic": f"{name}-is-not-there"})) as process:
-        assert process.wait(patient(START_SECONDS)) == 1
+        assert process.wait(patient(START_SECONDS)) == 2
     assert [(run.ended is None, bool(run.error)) for run in decode(noted.read_text())] == [
         (True, False),
         (True, False),
