@@ -60,7 +60,8 @@ def restarts(runs: Sequence[Ran], now: float, *, running: bool) -> Restarts:
     if running and runs and now - runs[-1].began >= STEADY_SECONDS:
         return Restarts()
     failures = list[tuple[float, str]]()
-    for run, after in zip(runs, [*runs[1:], None], strict=True):
+    for number, run in enumerate(runs):
+        after = runs[number + 1] if number + 1 < len(runs) else None
         if run.ended is not None and run.error:
             failures.append((run.ended, run.error))
         elif run.ended is None and after is not None:

@@ -47,6 +47,10 @@ def test_runs_that_were_stopped_do_not_count() -> None:
     assert restarts(stopped, NOW, running=False) == Restarts()
 
 
+def test_a_query_without_runs_has_none_that_failed() -> None:
+    assert restarts([], NOW, running=True) == restarts([], NOW, running=False) == Restarts()
+
+
 def test_old_failures_do_not_count() -> None:
     runs = _failed(WITHIN_SECONDS + 1, 60, 30)
     assert restarts(runs, NOW, running=False).failed == 2
