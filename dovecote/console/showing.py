@@ -129,7 +129,7 @@ class Showing:
                 _log.exception("the picture could not be made")
             self._end.wait(max(20 * (time.thread_time() - worked), 0.1))
             # Half of a source's pace, so that a trouble is shown soon after it was seen; and at
-            # once if a source no longer answers.
+            # once if a source no longer answers, or a subscription has another state.
             self._watch.turned.wait(max(self._every / 2 - (time.monotonic() - began), 0.0))
             self._watch.turned.clear()
 

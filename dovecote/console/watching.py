@@ -3,12 +3,12 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from dovecote.console.planning import plan
-from dovecote.console.rules.facts import Heard, Samples
+from dovecote.console.rules.facts import Heard, Samples, SubscriptionFacts
 from dovecote.console.rules.plan import Plan
 from dovecote.console.settings import ConsoleSettings
 from dovecote.console.sources.cluster import ClusterSource
@@ -41,10 +41,16 @@ class Beat(Generic[T]):
         every: float,
         end: threading.Event,
         turned: threading.Event,
+        states: Callable[[T], object] = lambda _: None,
     ) -> None:
-        """Prepare to ask; `turned` is set if the source no longer answers, or answers again."""
+        """
+        Prepare to ask.
+
+        `turned` is set if the source no longer answers, or answers again, or if what `states`
+        makes of its answer is another than before.
+        """
         self.name, self._ask, self._every, self._end = name, ask, every, end
-        self._turned = turned
+        self._turned, self._states = turned, states
         self._heard: Heard[T] = Heard()
         self.asked = self.failed = 0
         self.took = 0.0
@@ -87,9 +93,10 @@ class Beat(Generic[T]):
             turned = not self._heard.error
             self._heard = replace(self._heard, error=said[:1_000], failing=since)
         else:
-            turned = bool(self._heard.error)
-            if turned:
+            again, before = bool(self._heard.error), self._heard.value
+            if again:
                 _log.info("%s answers again", self.name)
+            turned = again or before is None or self._states(value) != self._states(before)
             self._heard = Heard(value, time.time())
         if turned:
             self._turned.set()
@@ -129,7 +136,7 @@ class Watch:
         """
         self._end = threading.Event()
         self.turned = threading.Event()
-        """Set whenever a source no longer answers, or answers again."""
+        """Set whenever a source or a subscription is in another state than before."""
         every = settings.console.every.total_seconds()
         timeout = settings.console.timeout.total_seconds()
         sources = settings.sources
@@ -160,7 +167,10 @@ class Watch:
                 for name, desk in lag_desks.items()
             },
             {url: beat(url, each.ask, every) for url, each in self.asking.items()},
-            {name: beat(f"push/{name}", api.ask, every) for name, api in self.push.items()},
+            {
+                name: beat(f"push/{name}", api.ask, every, states_of)
+                for name, api in self.push.items()
+            },
         )
         self._desks = [*self.desks.values(), *lag_desks.values()]
         if (many := len(self.beats.all())) > MOST_SOURCES:
@@ -217,8 +227,19 @@ class Watch:
                     found.update(each.topics)
         return found
 
-    def _beat(self, name: str, ask: Callable[[], T], every: float) -> Beat[T]:
-        return Beat(name, ask, every, self._end, self.turned)
+    def _beat(
+        self,
+        name: str,
+        ask: Callable[[], T],
+        every: float,
+        states: Callable[[T], object] = lambda _: None,
+    ) -> Beat[T]:
+        return Beat(name, ask, every, self._end, self.turned, states)
+
+
+def states_of(found: Iterable[SubscriptionFacts]) -> dict[str, object]:
+    """Return the state of each subscription, by its name."""
+    return {each.id: each.state for each in found}
 
 
 def _topics_of(watch: Watch, name: str) -> Callable[[], object]:

@@ -104,6 +104,7 @@ def running(
             keys=keys,
             references=references,
             every=settings.poll.total_seconds(),
+            turned=journal.turned,
         )
         scopes = settings.api.scopes() or _own(settings.api, environ)
         known = ReadyWithTokens(feed.health)

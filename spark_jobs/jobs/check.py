@@ -14,6 +14,7 @@ from outbox.errors import BadSettings, DovecoteError
 from spark_jobs.checkpoint import damage
 from spark_jobs.checkpoint.files import Files, LocalFiles, SparkFiles
 from spark_jobs.checkpoint.pins import PINNED, foreign, refusal
+from spark_jobs.checkpoint.restarts import RUNS
 from spark_jobs.errors import KafkaUnavailable, MarkerRefused
 from spark_jobs.policy.evaluation import load
 from spark_jobs.query.configuring import configuration
@@ -145,7 +146,7 @@ def _checkpoint(settings: Job, checkpoints: Checkpoints) -> None:
     files = checkpoints.files(settings.spark)
     if isinstance(files, LocalFiles):
         _require_usable(files.folder)
-    if query_id(files) is None and any(PINNED not in name for name in files.names()):
+    if query_id(files) is None and not all(map(_is_ours, files.names())):
         msg = (
             f"{files.place} holds files, but no checkpoint of a query; give the job a folder of "
             "its own"
@@ -154,6 +155,11 @@ def _checkpoint(settings: Job, checkpoints: Checkpoints) -> None:
     _pins(files, settings)
     if isinstance(files, LocalFiles):
         damage.require_whole(files.folder, has_state=isinstance(settings, StatefulSettings))
+
+
+def _is_ours(name: str) -> bool:
+    """Return whether a job leaves a file of this name before Spark leaves any, or its checksum."""
+    return PINNED in name or RUNS in name
 
 
 def _require_usable(folder: Path) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.checkpoint.pinned import pin
+from spark_jobs.checkpoint.runs import Runs, noted
 from spark_jobs.operators.settings import milliseconds
 from spark_jobs.policy.evaluation import load
 from spark_jobs.policy.grouping import Choice
@@ -44,6 +45,19 @@ def run(
     Raises:
         BadSettings: the filter, the handler or a topic is not valid.
     """
+    with noted(spark, settings.spark.checkpoint) as runs:
+        _run(settings, spark, runs, show=show, stop=stop, adopt=adopt)
+
+
+def _run(
+    settings: DedupSettings,
+    spark: SparkSession,
+    runs: Runs,
+    *,
+    show: Show,
+    stop: threading.Event,
+    adopt: bool,
+) -> None:
     load(settings.operator)  # fails here, not on an executor
     require_topics(settings)
     began = pin(
@@ -56,7 +70,10 @@ def run(
     )
     markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
     markers.ensure(settings.spark.shuffle_partitions)
-    with source.sized(source.config(settings)) as (reads, sizes), watching(settings) as watch:
+    with (
+        source.sized(source.config(settings)) as (reads, sizes),
+        watching(settings, runs=runs) as watch,
+    ):
         rows, stage = _stage(settings, reads, spark, began)
         query = Query(
             spark,

@@ -24,6 +24,8 @@ class QuerySeen:
     """Since a batch with records was done and recorded."""
     trouble: str = ""
     """Why Kafka's last answer was none; empty: all was well."""
+    restarts: str = ""
+    """How often the runs before this one failed, in words; empty: not often."""
     held: str = ""
     """Partitions that an open transaction holds back."""
     standing: str = ""
@@ -46,8 +48,8 @@ def _stuck(seen: QuerySeen) -> tuple[State, str] | None:  # one for each
     if seen.progressed > seen.stall_after:
         why = f"; {seen.trouble}" if seen.trouble else ""
         return State.STALLED, f"no batch was finished for {seen.progressed:.0f} s{seen.next}{why}"
-    if seen.trouble:
-        return State.FAILING, seen.trouble
+    if failing := seen.trouble or seen.restarts:
+        return State.FAILING, failing
     if seen.role == "starting":
         return State.STARTING, "no batch was finished yet"
     if but := "; ".join(each for each in (seen.held, seen.standing) if each):

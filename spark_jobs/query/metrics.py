@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Literal
@@ -104,6 +104,11 @@ class Metrics:
             "bucket_limit_bytes", "`state.max_bucket_bytes`: a larger one stops the job."
         )
 
+        self._failed_runs = self._gauge(
+            "failed_runs",
+            "Runs that failed in the last half hour; 0 once one has gone on for ten minutes.",
+        )
+
         self._from_zero()
 
     def _from_zero(self) -> None:
@@ -175,6 +180,10 @@ class Metrics:
     def limit(self, size: int) -> None:
         """Record how large a bucket may become."""
         self._limit.labels(self._query).set(size)
+
+    def failed_runs(self, count: Callable[[], int]) -> None:
+        """Show how many of the runs before this one failed, as `count` says when it is asked."""
+        self._failed_runs.labels(self._query).set_function(count)
 
     def committed(self, outcome: Literal["ok", "failed"]) -> None:
         self._commits.labels(self._query, outcome).inc()

@@ -1,6 +1,7 @@
 """The state of a running job, read from its own metrics."""
 
 import json
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -13,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from dovecote.process.http.asking import ask
 from dovecote.process.states import State
 from outbox.errors import BadSettings
+from spark_jobs.checkpoint import runs
 from spark_jobs.query.watching import Watched
 
 _SECONDS = 5.0
@@ -56,8 +58,12 @@ def address(settings: Watched) -> str:
     return f"http://{_EVERYWHERE.get(http.host, http.host)}:{http.port}"
 
 
-def look(query: str, url: str) -> Status:
-    """Return the state of the job `query`, which serves its metrics at `url`."""
+def look(query: str, url: str, checkpoint: str | None = None) -> Status:
+    """
+    Return the state of the job `query`, which serves its metrics at `url`.
+
+    If nothing answers there, its `checkpoint` says whether its runs fail again and again.
+    """
     try:
         with ask(Request(f"{url}/metrics"), _SECONDS) as answer:  # noqa: S310  # our own address
             found = text_string_to_metric_families(answer.read().decode())
@@ -66,7 +72,7 @@ def look(query: str, url: str) -> Status:
     except (OSError, HTTPException, ValueError) as error:
         why = error.reason if isinstance(error, URLError) else error
         reason = f"nothing answers at {url} ({why}): the job does not run, or elsewhere"
-        return Status(query=query, ready=False, reason=reason)
+        return _silent(query, reason, checkpoint)
     if "batches" not in numbers and "rows_per_second" not in numbers:
         reason = f"the program at {url} is not this job: correct `http.port`, or end that program"
         return Status(query=query, ready=False, reason=reason)
@@ -85,6 +91,14 @@ def look(query: str, url: str) -> Status:
         state_bytes=int(numbers.get("state_bytes", 0)),
         largest_bucket=int(numbers.get("largest_bucket_bytes", 0)),
     )
+
+
+def _silent(query: str, reason: str, checkpoint: str | None) -> Status:
+    """Return the state of a job that does not answer, between two of its runs perhaps."""
+    said = "" if checkpoint is None else runs.look(checkpoint).text(time.time())
+    if said:
+        return Status(query=query, ready=False, state=State.FAILING, reason=f"{said}; {reason}")
+    return Status(query=query, ready=False, reason=reason)
 
 
 def _numbers(families: Iterable[Metric], query: str) -> dict[str, float]:

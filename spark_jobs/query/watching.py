@@ -17,6 +17,7 @@ from dovecote.process.health import HealthReport
 from dovecote.process.http.state import serve
 from dovecote.process.proof import Proof
 from dovecote.process.settings import Duration, HttpSettings
+from spark_jobs.checkpoint.runs import Runs
 from spark_jobs.query.condition import QuerySeen, Role, condition
 from spark_jobs.query.metrics import Metrics
 from spark_jobs.query.progress import BatchLine, Summary, ends, lags
@@ -50,9 +51,10 @@ class Watched(Protocol):
 class Watch:
     """Receives each batch of a query."""
 
-    def __init__(self, settings: Watched, kafka: Mapping[str, str]) -> None:
+    def __init__(self, settings: Watched, kafka: Mapping[str, str], runs: Runs) -> None:
         spark = settings.spark
         self.metrics = Metrics(spark.query)
+        self.metrics.failed_runs(lambda: runs.restarts().failed)
         # Nothing is done between two triggers, and Spark reports nothing.
         pause = spark.pause().total_seconds()
         self.health = Health(
@@ -60,6 +62,7 @@ class Watch:
             pause=pause,
             behind_after=settings.behind_after.total_seconds(),
             proof=kafka_proof(kafka),
+            runs=runs,
         )
         self._group = GroupOffsets(kafka, spark.query, self.metrics.committed)
         self._buckets: dict[str, Sequence[int]] = {}
@@ -96,17 +99,19 @@ class Watch:
 
 
 @contextmanager
-def watching(settings: Watched, *, reads: Reading | None = None) -> Iterator[Watch]:
+def watching(
+    settings: Watched, *, runs: Runs | None = None, reads: Reading | None = None
+) -> Iterator[Watch]:
     """
     Yield a watch for the job's batches, and serve its metrics meanwhile.
 
-    `reads` says what is read, if the job's own settings do not.
+    `reads` says what is read, if the job's own settings do not; `runs` are those of the query.
 
     Raises:
         BadSettings: `http.port` cannot be listened on.
     """
     read = settings if reads is None else reads
-    watch = Watch(settings, read.kafka)
+    watch = Watch(settings, read.kafka, runs or Runs())
     http = settings.http
     with ExitStack() as stack:
         stack.callback(watch.close)
@@ -148,6 +153,8 @@ class Health:
     """How old the newest record may be that was read, in seconds, while others wait."""
     proof: Proof | None = field(default=None, repr=False)
     """Whether Kafka answers."""
+    runs: Runs = field(default_factory=Runs, repr=False)
+    """The present run of the query, and those before it."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _role: Role = "starting"
     _progressed: float = field(default_factory=time.monotonic)
@@ -210,6 +217,7 @@ class Health:
     def ready(self) -> HealthReport:
         """Return whether batches get done, or would be if there were any."""
         trouble = "" if self.proof is None else self.proof.seen().trouble
+        restarts = self.runs.restarts().text(time.time())
         with self._lock:
             now = time.monotonic()
             seen = QuerySeen(
@@ -220,6 +228,7 @@ class Health:
                 batch=None if self._batch is None else now - self._batch,
                 worked=None if self._worked is None else now - self._worked,
                 trouble=trouble,
+                restarts=restarts,
                 held=self._held,
                 standing=self._standing,
                 next=self._next,

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from outbox.tracing.gate import is_on
 from spark_jobs.checkpoint.pinned import pin
+from spark_jobs.checkpoint.runs import Runs, noted
 from spark_jobs.operators.table import operator
 from spark_jobs.query import source
 from spark_jobs.query.query import Query, Show
@@ -39,6 +40,19 @@ def run(
     Raises:
         BadSettings: the aggregate, a topic or the checkpoint is not valid.
     """
+    with noted(spark, settings.spark.checkpoint) as runs:
+        _run(settings, spark, runs, show=show, stop=stop, adopt=adopt)
+
+
+def _run(
+    settings: StatefulSettings,
+    spark: SparkSession,
+    runs: Runs,
+    *,
+    show: Show,
+    stop: threading.Event,
+    adopt: bool,
+) -> None:
     operator(settings.operator)  # fails here, not on an executor
     require_topics(settings)
     for name, value in STATE_STORE.items():
@@ -62,7 +76,7 @@ def run(
     )
     with (
         source.sized(source.config(reads)) as (read, sizes),
-        watching(settings, reads=reads) as watch,
+        watching(settings, runs=runs, reads=reads) as watch,
         closing(rest),
     ):
         packed = source.packets(spark, read, began, pack(config))

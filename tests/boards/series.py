@@ -130,6 +130,7 @@ HEALTHY: Mapping[str, str] = {
     f'dovecote_push_added_seconds_bucket{{le="+Inf", {PUSH}}}': counting(600),
     f"dovecote_spark_last_progress_timestamp_seconds{{{SPARK}}}": "0+60x120",
     f"dovecote_spark_lag_seconds{{{SPARK}}}": steady(2),
+    f"dovecote_spark_failed_runs{{{SPARK}}}": steady(0),
     f"dovecote_spark_lag_rows{{{READ}}}": steady(100),
     f"dovecote_spark_largest_bucket_bytes{{{SPARK}}}": steady(1_000_000),
     f"dovecote_spark_bucket_limit_bytes{{{SPARK}}}": steady(16_000_000),

@@ -277,6 +277,11 @@ TROUBLES = (
         },
     ),
     _trouble(
+        "a job fails again and again",
+        "SparkRestarting",
+        series={f"dovecote_spark_failed_runs{{{SPARK}}}": then(0, 3)},
+    ),
+    _trouble(
         "more records come than a job takes",
         "SparkBehind",
         series={f"dovecote_spark_lag_seconds{{{SPARK}}}": f"2x{BEGINS - 1} 10+10x{LASTS}"},

@@ -3,7 +3,7 @@
 from tests.support import console_flows as flows
 from tests.support.browser import Browser
 from tests.support.console_fake import PAGE, Fake
-from tests.support.fix_console import fake, opened, sees, window
+from tests.support.fix_console import fake, opened, sees, settled, window
 from tests.support.waiting import until
 
 __all__ = ["fake", "window"]
@@ -29,6 +29,7 @@ def test_a_look_changes_what_changed_and_builds_nothing_anew(fake: Fake, window:
     fake.flow = flows.large(2000, 500)
     opened(window, fake, "flow")
     sees(window, "2,502 parts")
+    settled(window)  # the lines are traced again once the page was laid out
     window.run(
         "window.changed = 0; window.added = 0; new MutationObserver(all => {"
         " for (const each of all) {"

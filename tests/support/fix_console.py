@@ -50,6 +50,18 @@ def opened(window: Browser, fake: Fake, view: str) -> None:
     window.open("about:blank")
     window.open(fake.url + link)
     sees(window, text)
+    # The headings are there before the first answer about the flow.
+    sees(window, "as of", "#seen")
+    settled(window)
+
+
+def settled(window: Browser) -> None:
+    """Wait for two frames: what follows the first layout, such as the lines' places, is drawn."""
+    window.run(
+        "window.settled = false; requestAnimationFrame(() => requestAnimationFrame(() => {"
+        " window.settled = true; }))"
+    )
+    until(lambda: window.run("return window.settled"), within=20, what="the page is drawn")
 
 
 def violations(window: Browser) -> list[str]:

@@ -47,7 +47,7 @@ def status(
 
     # A user's aggregate may be named in the settings, but is not called here.
     jobs = load_all(config, environ=os.environ)
-    places = [(job.spark.query, address(job)) for job in jobs]
+    places = [(job.spark.query, address(job), job.spark.checkpoint) for job in jobs]
     while True:
         found = [look(*place) for place in places]
         if as_json:

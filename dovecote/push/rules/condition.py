@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from dovecote.process.states import MINUTE, State, severity
 from dovecote.push.rules.outcomes import Recently
 
-_ROW = 2
+ROW = 2
 """Failures in a row that are a state; one alone may be an accident."""
 _ENOUGH = 10
 """With fewer outcomes than this, a share of failures is chance."""
@@ -46,7 +46,7 @@ def delivery(seen: DeliverySeen, now: float) -> Condition:  # noqa: PLR0911  # o
     if seen.consumer is State.DRAINING:
         return Condition(seen.consumer, seen.consumer_reason)
     often = found.total >= _ENOUGH and 2 * found.failed >= found.total
-    if found.in_a_row >= _ROW or (found.failed and found.delivered is None) or often:
+    if found.in_a_row >= ROW or (found.failed and found.delivered is None) or often:
         said = f"{found.why}, {found.why_failed} of the last {found.total}"
         also = f"; {seen.trouble}" if seen.trouble else ""
         return Condition(State.FAILING, f"{said}{also}", since)

@@ -27,6 +27,11 @@ _log = logging.getLogger("dovecote.push")
 _CHANNEL = 'LISTEN "dovecote.push"'
 # How often to look secrets in files and variables up again.
 _LOOK_AGAIN_SECONDS = 30.0
+# A subscription that begins or ends to fail is reported at once, but not more often than this:
+# each report has all subscriptions.
+_SOON_SECONDS = 0.25
+_SHARE = 10.0
+"""A report rests so many times as long as it took."""
 # A session that has just ended is no sign that the next one cannot begin.
 _FIRST_PAUSE = 0.1
 
@@ -49,10 +54,13 @@ class Feed:
         keys: Keys,
         references: References,
         every: float = 2.0,
+        turned: threading.Event | None = None,
     ) -> None:
+        """Follow nothing yet; `turned` is set if a subscription begins or ends to fail."""
         self._tables, self._store, self._notes, self._engine = tables, store, notes, engine
         self._keys, self._references, self._every = keys, references, every
         self._process = uuid4()
+        self._turned = turned or threading.Event()
         self._revision: int | None = None
         self._looked = 0.0
         self._unusable: dict[str, DeliveryReport] = {}
@@ -97,14 +105,24 @@ class Feed:
     def _follow(self, conn: Connection) -> None:
         while not self._stop.is_set():
             self._look()
+            self._turned.clear()  # before the snapshot, which has what it stands for
+            began = time.monotonic()
             reports = self.snapshot()
             self.health.told(reports)
             self._notes.report(self._process, reports)
             self.health.say("")
             self._pause = _FIRST_PAUSE
-            for _ in conn.notifies(timeout=self._every, stop_after=1):
-                pass  # a change: look at once
+            self._rest(conn, soon=max(_SOON_SECONDS, _SHARE * (time.monotonic() - began)))
             conn.execute("SELECT 1")  # a dead connection that only listens would never show it
+
+    def _rest(self, conn: Connection, *, soon: float) -> None:
+        """Wait for a change of the subscriptions, or `soon` for a change of their states."""
+        until = time.monotonic() + self._every
+        while (left := until - time.monotonic()) > 0 and not self._stop.is_set():
+            for _ in conn.notifies(timeout=min(left, soon), stop_after=1):
+                return  # a change: look at once
+            if self._turned.is_set():
+                return
 
     def _look(self) -> None:
         """Hand over the changes since the last time, if there are any."""

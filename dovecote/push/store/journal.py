@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from dovecote.push.errors import RequestRefused
 from dovecote.push.rules.sending.ports import AttemptReport
+from dovecote.push.rules.turns import Turns
 from dovecote.push.store.notes import RING, AttemptCounts, Notes
 from dovecote.push.store.store import Store
 from outbox.errors import DovecoteError
@@ -28,6 +29,9 @@ class Journal:
         self._attempts: dict[str, deque[AttemptReport]] = {}
         self._counts: dict[str, list[int]] = {}
         self._gone: dict[str, str] = {}
+        self._turns = Turns()
+        self.turned = threading.Event()
+        """Set whenever a subscription begins or ends to fail."""
         self._stop, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="push-journal", daemon=True)
 
@@ -53,6 +57,10 @@ class Journal:
             counts[0] += attempt.outcome == "delivered"
             counts[1] += attempt.outcome not in {"delivered", "limited"}
             counts[2] += attempt.outcome == "dead"
+            if attempt.outcome != "limited" and self._turns.add(
+                id_, failed=attempt.outcome != "delivered"
+            ):
+                self.turned.set()
 
     def disable(self, id_: str, reason: str) -> None:
         """Disable a subscription in the database, which notifies every process."""
