@@ -65,7 +65,7 @@ In a table of Kafka properties, the underscores of a variable stand for dots:
 Any of them may have a table `identity`, with [the settings of a provider of
 tokens](identities.md).
 An unknown setting is an error. A command with `--check` reads the settings and exits.
-`dovecote schema relay` prints the JSON Schema of a relay's file, and an editor checks the file with
+`dovecote schema relay` prints the JSON Schema of a relay's file: an editor checks the file with
 it. Some editors take `#:schema relay.schema.json` in the first line. Other files have one, too.
 
 A duration is text such as `"250ms"`, `"60s"`, `"3m"` or `"2h"`.
