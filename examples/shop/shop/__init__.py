@@ -1,0 +1,1 @@
+"""A shop: orders are placed, paid and cancelled over HTTP; paid ones are shipped."""
