@@ -78,7 +78,14 @@ def check(settings: DedupSettings, checkpoints: Checkpoints | None = None) -> It
         yield from check_job(
             settings, "filter and handler", lambda: _forget(load(settings.operator)), found
         )
-        if settings.recirculation.run == "together":
+        if settings.recirculation.run == "separate":
+            retries = settings.output.retry_topic
+            yield Finding(
+                f"retry topic {retries}: this job leaves its records there, and `dovecote spark "
+                'delay` puts them back; recirculation.run = "together" does both',
+                None,
+            )
+        else:
             second = recirculation(settings)
             for look in (_checkpoint, _marker_topic, _markers):
                 part = f"{look.__name__.strip('_').replace('_', ' ')} of {second.spark.query}"

@@ -40,9 +40,19 @@ def as_json(record: Record) -> Event:
         value = loads(record.value)
     except ValueError as error:
         where = f"{record.topic}/{record.partition}/{record.offset}"
-        msg = f"the value of {where} is not JSON: {error}"
+        msg = f"the value of {where} is not JSON: {error}{_otherwise(record)}"
         raise Undecodable(msg) from error
     return with_value(record, value)
+
+
+def _otherwise(record: Record) -> str:
+    """Return what a record says that it is instead of JSON, and what to do about it."""
+    found = dict(record.headers).get(envelope.CONTENT_TYPE)
+    said = b"" if found is None else found[:100]
+    if not said or b"json" in said.lower():
+        return ""
+    kind = said.decode("utf-8", "backslashreplace")
+    return f'; its content type is {kind}: a handler that wants its bytes sets `value = "raw"`'
 
 
 def as_raw(record: Record) -> Event:

@@ -44,6 +44,26 @@ def test_a_value_that_is_not_json_says_where_it_is(value: bytes) -> None:
         as_json(record(value))
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (b"text/plain", "its content type is text/plain: a handler that wants its bytes sets"),
+        (b"\xff" * 200, "its content type is \\xff"),
+        (b"application/json", None),
+        (b"", None),
+        (None, None),
+    ],
+)
+def test_a_value_that_is_not_json_says_what_it_is_instead(
+    kind: bytes | None, said: str | None
+) -> None:
+    with pytest.raises(Undecodable) as refused:
+        as_json(record(b"hello", headers=(("content-type", kind),)))
+    assert ("content type" in str(refused.value)) is (said is not None)
+    assert said is None or said in str(refused.value)
+    assert len(str(refused.value)) < 800
+
+
 def test_a_raw_value_stays_as_it_is() -> None:
     assert as_raw(record(b"\xff{")).value == b"\xff{"
 
