@@ -1,0 +1,1 @@
+"""Wait, on the caller's connection, until its events are published."""
