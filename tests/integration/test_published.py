@@ -164,7 +164,7 @@ def test_every_library_waits(fleet: Relays, topic: MakeTopic) -> None:
                 with pytest.raises(OpenTransaction):
                     await published_async(lent, made, timeout=1)
             with pytest.raises(UnsupportedConnection, match="has to be awaited"):
-                published(lent, made, timeout=1)
+                published(lent, made, timeout=1)  # type: ignore[arg-type]
             with pytest.raises(SchemaMissing):
                 await published_async(lent, made, timeout=1, schema="elsewhere")
         for driver in ("psycopg", "asyncpg"):
