@@ -52,7 +52,7 @@ class Lane(NamedTuple):
 
     @property
     def digest(self) -> bytes:
-        """What stands for it in the question to `outbox.drained`."""
+        """The bytes by which `outbox.drained` knows the lane."""
         return sha256(self.topic.encode() + b"\0" + self.key).digest()
 
 

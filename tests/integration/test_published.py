@@ -77,7 +77,7 @@ def test_a_caller_returns_once_kafka_has_the_event_whatever_else_is_committed(
             assert on_kafka(either, name)[number] == made.id
             late.rollback()
     began = time.monotonic()
-    # What has been published before is found, too, with an outbox in which nothing waits.
+    # A caller finds what was published before, while nothing waits in the outbox.
     assert isinstance(wait(either.dsn, made), Published)
     assert time.monotonic() - began < patient(10)
 

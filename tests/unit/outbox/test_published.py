@@ -1,4 +1,4 @@
-"""What a caller is told that waits for Kafka to have its event."""
+"""A caller that waits for Kafka to have its event is told what is known."""
 
 from hashlib import sha256
 
