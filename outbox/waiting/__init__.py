@@ -1,1 +1,1 @@
-"""Wait, on the caller's connection, until its events are published."""
+"""Wait until events that are committed are published."""
