@@ -65,8 +65,8 @@ In a table of Kafka properties, the underscores of a variable stand for dots:
 Any of them may have a table `identity`, with [the settings of a provider of
 tokens](identities.md).
 An unknown setting is an error. A command with `--check` reads the settings and exits.
-`dovecote schema relay` prints the JSON Schema of a relay's file, with which an editor completes and
-checks it; some take `#:schema relay.schema.json` in the first line. Every other file has one, too.
+`dovecote schema relay` prints the JSON Schema of a relay's file: an editor checks the file with
+it. Some editors take `#:schema relay.schema.json` in the first line. Other files have one, too.
 
 A duration is text such as `"250ms"`, `"60s"`, `"3m"` or `"2h"`.
 A secret is never in the file: write `{ env = "NAME" }` or `{ file = "PATH" }` in its place.

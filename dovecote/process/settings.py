@@ -36,8 +36,15 @@ from pydantic_core import CoreSchema
 
 from dovecote.process import strict_json
 from dovecote.process.durations import duration, positive
-from dovecote.process.identities import identity
-from dovecote.process.references import POINTERS, SECRET, UNSET, is_pointer, resolve, with_place
+from dovecote.process.references import (
+    POINTERS,
+    SECRET,
+    UNSET,
+    identity,
+    is_pointer,
+    resolve,
+    with_place,
+)
 from outbox.errors import BadSettings
 from outbox.postgres.session import unreadable
 from outbox.secrets import Read, Reread, fresh_all

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 from outbox import schema as _schema
 from outbox.errors import NoTransaction, UnsupportedConnection
 from outbox.event import Event, Limits
-from outbox.sqlalchemy.recorded import Entry, Recorded, batches
+from outbox.sqlalchemy.kept import Entry, Kept, batches
 from outbox.tracing import gate
 from outbox.tracing.headers import with_trace
 from outbox.writing import statements
@@ -100,13 +100,13 @@ def _frozen(event: Event[Any]) -> Event[Any]:
     return found
 
 
-def _ledger(session: Session) -> Recorded[SessionTransaction] | None:
-    found: Recorded[SessionTransaction] | None = session.info.get(_INFO)
+def _ledger(session: Session) -> Kept[SessionTransaction] | None:
+    found: Kept[SessionTransaction] | None = session.info.get(_INFO)
     return found
 
 
-def _kept(session: Session) -> Recorded[SessionTransaction]:
-    found: Recorded[SessionTransaction] = session.info.setdefault(_INFO, Recorded())
+def _kept(session: Session) -> Kept[SessionTransaction]:
+    found: Kept[SessionTransaction] = session.info.setdefault(_INFO, Kept())
     return found
 
 
@@ -129,7 +129,7 @@ def _boundary(session: Session) -> SessionTransaction:
     return session.begin()
 
 
-def _write_rows_and(session: Session, ledger: Recorded[SessionTransaction]) -> None:
+def _write_rows_and(session: Session, ledger: Kept[SessionTransaction]) -> None:
     if not session._flushing:  # noqa: SLF001  # SQLAlchemy has no other way to ask
         # The flush locks the rows that changed, and they must be locked before an event gets its
         # position.
@@ -137,7 +137,7 @@ def _write_rows_and(session: Session, ledger: Recorded[SessionTransaction]) -> N
     _write(session, ledger)
 
 
-def _write(session: Session, ledger: Recorded[SessionTransaction]) -> None:
+def _write(session: Session, ledger: Kept[SessionTransaction]) -> None:
     for batch in batches(ledger.due()):
         first = batch[0]
         append = Append([each.event for each in batch], first.schema, first.limits)

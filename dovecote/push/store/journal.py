@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 
 from dovecote.push.errors import RequestRefused
+from dovecote.push.rules.reversals import Reversals
 from dovecote.push.rules.sending.ports import AttemptReport
-from dovecote.push.rules.turns import Turns
 from dovecote.push.store.notes import RING, AttemptCounts, Notes
 from dovecote.push.store.store import Store
 from outbox.errors import DovecoteError
@@ -29,7 +29,7 @@ class Journal:
         self._attempts: dict[str, deque[AttemptReport]] = {}
         self._counts: dict[str, list[int]] = {}
         self._gone: dict[str, str] = {}
-        self._turns = Turns()
+        self._reversals = Reversals()
         self.turned = threading.Event()
         """Set whenever a subscription begins or ends to fail."""
         self._stop, self._wake = threading.Event(), threading.Event()
@@ -57,7 +57,7 @@ class Journal:
             counts[0] += attempt.outcome == "delivered"
             counts[1] += attempt.outcome not in {"delivered", "limited"}
             counts[2] += attempt.outcome == "dead"
-            if attempt.outcome != "limited" and self._turns.add(
+            if attempt.outcome != "limited" and self._reversals.add(
                 id_, failed=attempt.outcome != "delivered"
             ):
                 self.turned.set()

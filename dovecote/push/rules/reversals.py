@@ -3,7 +3,7 @@
 from dovecote.push.rules.condition import ROW
 
 
-class Turns:
+class Reversals:
     """One writer at a time."""
 
     def __init__(self) -> None:
