@@ -32,6 +32,7 @@ from outbox.schema import Roles, install
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.parking import listed
 from tests.support.parking import parked as operate
+from tests.support.pooler import Pooler
 from tests.support.relaying import Relays, commit, event, installed, on_kafka, relays
 from tests.support.topics import alter_topic
 from tests.support.waiting import patient, until
@@ -174,6 +175,18 @@ def test_every_library_waits(fleet: Relays, topic: MakeTopic) -> None:
             await loop.dispose()
 
     asyncio.run(awaited())
+
+
+def test_it_works_through_a_pooler(fleet: Relays, topic: MakeTopic) -> None:
+    made = written(fleet.dsn, topic(1))
+    fleet.active()
+    pooler = Pooler(fleet.dsn)
+    try:
+        dsn = make_conninfo(fleet.dsn, host="127.0.0.1", port=pooler.port)
+        with psycopg.connect(dsn, prepare_threshold=None) as conn:
+            assert isinstance(published(conn, made, timeout=LONG), Published)
+    finally:
+        pooler.close()
 
 
 def test_a_cancelled_call_leaves_the_connection_usable(fleet: Relays, topic: MakeTopic) -> None:
