@@ -10,6 +10,7 @@ import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
+from django.db.transaction import atomic
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
@@ -29,6 +30,7 @@ from outbox import (
     write,
 )
 from outbox.schema import Roles, install
+from tests.support.fix_django import django_database
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.parking import listed
 from tests.support.parking import parked as operate
@@ -175,6 +177,17 @@ def test_every_library_waits(fleet: Relays, topic: MakeTopic) -> None:
             await loop.dispose()
 
     asyncio.run(awaited())
+
+
+def test_django_waits_outside_an_atomic_block(fleet: Relays, topic: MakeTopic) -> None:
+    made = written(fleet.dsn, topic(1))
+    fleet.active()
+    with django_database(fleet.dsn) as conn:
+        assert isinstance(published(conn, made, timeout=LONG), Published)
+        with atomic(), pytest.raises(OpenTransaction, match=r"transaction\.atomic"):
+            published(conn, made, timeout=1)
+        with pytest.raises(UnsupportedConnection, match="is not awaited"):
+            asyncio.run(published_async(conn, made, timeout=1))
 
 
 def test_it_works_through_a_pooler(fleet: Relays, topic: MakeTopic) -> None:
