@@ -23,6 +23,8 @@ from outbox.writing.declared import as_event, event
 if TYPE_CHECKING:
     from outbox.producer.options import Counted, Options
     from outbox.producer.producer import Producer
+    from outbox.waiting.published import published, published_async
+    from outbox.waiting.results import Parked, Published, TimedOut
 
 __all__ = [
     "BadSettings",
@@ -36,13 +38,18 @@ __all__ = [
     "NotAllowed",
     "OpenTransaction",
     "Options",
+    "Parked",
     "Producer",
     "ProducerClosed",
+    "Published",
     "SchemaMissing",
     "SchemaTooNew",
+    "TimedOut",
     "UnsupportedConnection",
     "as_event",
     "event",
+    "published",
+    "published_async",
     "write",
     "write_async",
 ]
@@ -53,7 +60,12 @@ if not TYPE_CHECKING:
         {
             "Counted": "outbox.producer.options",
             "Options": "outbox.producer.options",
+            "Parked": "outbox.waiting.results",
             "Producer": "outbox.producer.producer",
+            "Published": "outbox.waiting.results",
+            "TimedOut": "outbox.waiting.results",
+            "published": "outbox.waiting.published",
+            "published_async": "outbox.waiting.published",
         },
         extra="producer",
     )

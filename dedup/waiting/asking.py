@@ -2,19 +2,19 @@
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from dedup.inbox import schema as inbox_schema
 from dedup.rules.waiting import LEASE, Sight, Wanted
 from outbox.errors import (
     DovecoteError,
     NotAllowed,
-    OpenTransaction,
     SchemaMissing,
     SharedSession,
     first_line,
 )
 from outbox.schema.templates import fill
+from outbox.waiting.asking import Asked
 
 CHANNEL = "dovecote_handled"
 LISTEN, UNLISTEN = f"LISTEN {CHANNEL}", f"UNLISTEN {CHANNEL}"
@@ -31,18 +31,6 @@ _LOOK = (
     " FROM pg_catalog.pg_current_snapshot() AS s"
     " LEFT JOIN {schema}.outcomes(%s::text[], %s::text[]) AS o ON true"
 )
-
-
-class Asked(NamedTuple):
-    """A statement with psycopg's placeholders, and its parameters."""
-
-    query: str
-    params: Sequence[object]
-
-    def numbered(self) -> str:
-        """Return the query with Postgres' own placeholders."""
-        first, *others = self.query.split("%s")
-        return first + "".join(f"${nr}{text}" for nr, text in enumerate(others, 1))
 
 
 def register(schema: str, events: Sequence[Wanted]) -> Asked:
@@ -76,14 +64,6 @@ def explained(error: BaseException, schema: str, role: str) -> DovecoteError | N
                 "to the primary server that may write; or give poll=SECONDS, which only reads"
             )
     return None
-
-
-def open_transaction(advice: str) -> OpenTransaction:
-    """Return the error for a connection in a transaction."""
-    return OpenTransaction(
-        "a transaction is open on this connection: nobody can handle its events before it "
-        f"commits; {advice}"
-    )
 
 
 def require_direct(*, direct: bool) -> None:

@@ -1,22 +1,12 @@
-"""Find the driver's connection on which a caller waits, whichever library it gives."""
+"""Find the line on which a caller waits, whichever library its connection comes from."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from importlib import import_module
-from typing import Any
 
 import psycopg
 
-from dedup.waiting import asking
 from dedup.waiting.lines import AsyncpgLine, AwaitedLine, Line, PsycopgAwaitedLine, PsycopgLine
-from outbox.errors import UnsupportedConnection
-
-_ADVICE = (
-    "give a connection of psycopg 3 or asyncpg, a session or connection of SQLAlchemy, "
-    "or a connection of Django"
-)
-_ATOMIC = "wait after the block of `transaction.atomic()`, in autocommit mode"
-_SESSION = "commit the session first, and wait after that"
+from outbox.waiting import connections
 
 
 @contextmanager
@@ -28,102 +18,15 @@ def line(conn: object) -> Iterator[Line]:
         OpenTransaction: a transaction is open on it.
         UnsupportedConnection: it is no such connection; the message says what to give.
     """
-    given: Any = conn
-    match _library(conn):
-        case "psycopg" if isinstance(conn, psycopg.Connection):
-            yield PsycopgLine(conn)
-        case "sqlalchemy" if not hasattr(conn, "run_sync"):
-            with _of_sqlalchemy(given) as driver:
-                yield PsycopgLine(driver)
-        case "django" if hasattr(conn, "in_atomic_block"):
-            if given.in_atomic_block or not given.get_autocommit():
-                raise asking.open_transaction(_ATOMIC)
-            given.ensure_connection()
-            yield PsycopgLine(_psycopg(given.connection))
-        case "psycopg" | "asyncpg" | "sqlalchemy" if _is_awaited(conn):
-            msg = f"{_name(conn)} has to be awaited: `await …_async(conn, …)`"
-            raise UnsupportedConnection(msg)
-        case _:
-            raise _unsupported(conn)
+    with connections.driver(conn) as driver:
+        yield PsycopgLine(driver)
 
 
 @asynccontextmanager
 async def line_async(conn: object) -> AsyncIterator[AwaitedLine]:
     """As `line`, of a connection that has to be awaited."""
-    given: Any = conn
-    match _library(conn):
-        case "psycopg" if isinstance(conn, psycopg.AsyncConnection):
-            yield PsycopgAwaitedLine(conn)
-        case "asyncpg" if hasattr(conn, "is_in_transaction"):
-            yield AsyncpgLine(given)
-        case "sqlalchemy" if _is_awaited(conn):
-            async with _of_sqlalchemy_async(given) as driver:
-                if isinstance(driver, psycopg.AsyncConnection):
-                    yield PsycopgAwaitedLine(driver)
-                elif hasattr(driver, "is_in_transaction"):
-                    yield AsyncpgLine(driver)
-                else:
-                    raise _unsupported(driver)
-        case "psycopg" | "sqlalchemy" | "django" if not _is_awaited(conn):
-            msg = f"{_name(conn)} is not awaited: call the function without `_async`"
-            raise UnsupportedConnection(msg)
-        case _:
-            raise _unsupported(conn)
-
-
-@contextmanager
-def _of_sqlalchemy(given: Any) -> Iterator[psycopg.Connection[Any]]:  # noqa: ANN401  # a session or a connection
-    orm = import_module("sqlalchemy.orm")
-    if isinstance(given, orm.scoped_session):
-        given = given.registry()
-    if given.in_transaction():
-        raise asking.open_transaction(_SESSION)
-    if not isinstance(given, orm.Session):
-        yield _psycopg(given.connection.driver_connection)
-        return
-    # The session has given its connection back, so this takes one in its place.
-    bind = given.get_bind()
-    with getattr(bind, "engine", bind).connect() as conn:
-        yield _psycopg(conn.connection.driver_connection)
-
-
-@asynccontextmanager
-async def _of_sqlalchemy_async(given: Any) -> AsyncIterator[Any]:  # noqa: ANN401  # as above
-    aio = import_module("sqlalchemy.ext.asyncio")
-    if isinstance(given, aio.async_scoped_session):
-        given = given.registry()
-    if given.in_transaction():
-        raise asking.open_transaction(_SESSION)
-    if isinstance(given, aio.AsyncConnection):
-        yield (await given.get_raw_connection()).driver_connection
-        return
-    bind = given.get_bind()
-    async with aio.AsyncEngine(getattr(bind, "engine", bind)).connect() as conn:
-        yield (await conn.get_raw_connection()).driver_connection
-
-
-def _psycopg(driver: object) -> psycopg.Connection[Any]:
-    if isinstance(driver, psycopg.Connection):
-        return driver
-    raise _unsupported(driver)
-
-
-def _library(conn: object) -> str:
-    known = {"psycopg", "asyncpg", "sqlalchemy", "django"}
-    roots = (base.__module__.partition(".")[0] for base in conn.__class__.__mro__)
-    return next((root for root in roots if root in known), "")
-
-
-def _is_awaited(conn: object) -> bool:
-    if isinstance(conn, psycopg.AsyncConnection) or _library(conn) == "asyncpg":
-        return True
-    return any(base.__module__.startswith("sqlalchemy.ext.asyncio") for base in type(conn).__mro__)
-
-
-def _name(conn: object) -> str:
-    kind = conn.__class__
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _unsupported(conn: object) -> UnsupportedConnection:
-    return UnsupportedConnection(f"nobody can wait on {_name(conn)}; {_ADVICE}")
+    async with connections.driver_async(conn) as driver:
+        if isinstance(driver, psycopg.AsyncConnection):
+            yield PsycopgAwaitedLine(driver)
+        else:
+            yield AsyncpgLine(driver)

@@ -3,21 +3,15 @@
 import asyncio
 import selectors
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Protocol
 
 import psycopg
-from psycopg.pq import TransactionStatus
 
 from dedup.rules.waiting import Sight, Wanted
 from dedup.waiting import asking
-from outbox.errors import UnsupportedConnection
-from outbox.postgres.ours import async_cursor, cursor
+from outbox.postgres.ours import cursor
 from outbox.postgres.session import is_direct, is_direct_async
-from outbox.postgres.standing import in_pipeline
-
-_COMMIT_FIRST = "leave its block, or commit it, and wait after that"
+from outbox.waiting.asking import Asked, ask, ask_async, committed, committed_async, role
 
 
 class Line(Protocol):
@@ -84,13 +78,12 @@ class PsycopgLine:
     """A connection of psycopg that nobody else uses meanwhile."""
 
     def __init__(self, conn: psycopg.Connection[Any]) -> None:
-        require_free(conn)
         self._conn = conn
         self._heard: Heard | None = None
 
     def listen(self) -> None:
         """As `Line.listen`."""
-        with self._committed():
+        with committed(self._conn):
             asking.require_direct(direct=is_direct(self._conn))
             self._heard = Heard(self._conn)
             cursor(self._conn).execute(asking.LISTEN)
@@ -121,32 +114,21 @@ class PsycopgLine:
         if self._heard is not None:
             self._heard.stop()
             if not self._conn.closed:
-                with self._committed():
-                    cursor(self._conn).execute(asking.UNLISTEN)
+                ask(self._conn, Asked(asking.UNLISTEN))
 
-    def _ask(self, schema: str, asked: asking.Asked) -> list[Any]:
+    def _ask(self, schema: str, asked: Asked) -> list[Any]:
         try:
-            with self._committed():
-                return cursor(self._conn).execute(asked.query.encode(), asked.params).fetchall()
+            return ask(self._conn, asked)
         except psycopg.Error as error:
             if explained := asking.explained(error, schema, self._conn.info.user):
                 raise explained from error
             raise
-
-    @contextmanager
-    def _committed(self) -> Iterator[None]:
-        if self._conn.autocommit:
-            yield
-            return
-        with self._conn.transaction():
-            yield
 
 
 class PsycopgAwaitedLine:
     """As `PsycopgLine`, on an event loop."""
 
     def __init__(self, conn: psycopg.AsyncConnection[Any]) -> None:
-        require_free(conn)
         self._conn = conn
         self._heard: Heard | None = None
 
@@ -154,7 +136,7 @@ class PsycopgAwaitedLine:
         """As `Line.listen`."""
         asking.require_direct(direct=await self._is_direct())
         self._heard = Heard(self._conn)
-        await self._run(asking.Asked(asking.LISTEN, []))
+        await ask_async(self._conn, Asked(asking.LISTEN))
 
     async def register(self, schema: str, event: Wanted) -> None:
         """As `Line.register`."""
@@ -180,35 +162,25 @@ class PsycopgAwaitedLine:
         if self._heard is not None:
             self._heard.stop()
             if not self._conn.closed:
-                await self._run(asking.Asked(asking.UNLISTEN, []))
+                await ask_async(self._conn, Asked(asking.UNLISTEN))
 
     async def _is_direct(self) -> bool:
-        if self._conn.autocommit:
-            return await is_direct_async(self._conn)
-        async with self._conn.transaction():
+        async with committed_async(self._conn):
             return await is_direct_async(self._conn)
 
-    async def _ask(self, schema: str, asked: asking.Asked) -> list[Any]:
+    async def _ask(self, schema: str, asked: Asked) -> list[Any]:
         try:
-            return await self._run(asked)
+            return await ask_async(self._conn, asked)
         except psycopg.Error as error:
             if explained := asking.explained(error, schema, self._conn.info.user):
                 raise explained from error
             raise
-
-    async def _run(self, asked: asking.Asked) -> list[Any]:
-        if self._conn.autocommit:
-            return await run(self._conn, asked)
-        async with self._conn.transaction():
-            return await run(self._conn, asked)
 
 
 class AsyncpgLine:
     """A connection of asyncpg that nobody else uses meanwhile."""
 
     def __init__(self, conn: Any) -> None:  # noqa: ANN401  # asyncpg may not be installed
-        if conn.is_in_transaction():
-            raise asking.open_transaction(_COMMIT_FIRST)
         self._conn = conn
         self._payloads: set[str] | None = None
         self._bell = asyncio.Event()
@@ -256,21 +228,13 @@ class AsyncpgLine:
     def _ended(self, _conn: object) -> None:
         self._bell.set()
 
-    async def _ask(self, schema: str, asked: asking.Asked) -> list[Any]:
+    async def _ask(self, schema: str, asked: Asked) -> list[Any]:
         try:
-            found: list[Any] = await self._conn.fetch(asked.numbered(), *asked.params)
+            return await ask_async(self._conn, asked)
         except Exception as error:
-            role = self._conn._params.user  # noqa: SLF001  # it has no other name for it
-            if explained := asking.explained(error, schema, role):
+            if explained := asking.explained(error, schema, role(self._conn)):
                 raise explained from error
             raise
-        return found
-
-
-async def run(conn: psycopg.AsyncConnection[Any], asked: asking.Asked) -> list[Any]:
-    """Execute a statement, and return its rows, if it has any."""
-    done = await async_cursor(conn).execute(asked.query.encode(), asked.params or None)
-    return await done.fetchall() if done.description else []
 
 
 async def readable(
@@ -291,22 +255,3 @@ async def _rung(bell: asyncio.Event, seconds: float) -> None:
         await asyncio.wait([waiting], timeout=seconds)
     finally:
         waiting.cancel()
-
-
-def require_free(conn: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> None:
-    """
-    Check that nothing is going on in a connection.
-
-    Raises:
-        OpenTransaction: a transaction is.
-        UnsupportedConnection: a pipeline is.
-    """
-    if in_pipeline(conn):
-        msg = "nobody can wait in a pipeline: leave its block first"
-        raise UnsupportedConnection(msg)
-    if conn.info.transaction_status in {
-        TransactionStatus.INTRANS,
-        TransactionStatus.INERROR,
-        TransactionStatus.ACTIVE,
-    }:
-        raise asking.open_transaction(_COMMIT_FIRST)

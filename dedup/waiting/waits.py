@@ -12,12 +12,13 @@ import psycopg
 from dedup.inbox import schema as inbox_schema
 from dedup.rules.waiting import Applied, Sight, TimedOut, Vigil, Wanted, require_times, wanted
 from dedup.waiting import asking
-from dedup.waiting.lines import Heard, readable, run
+from dedup.waiting.lines import Heard, readable
 from outbox.errors import BadSettings, first_line
 from outbox.event import Event
 from outbox.postgres.away import says_away
 from outbox.postgres.overdue import AsyncConnection
 from outbox.postgres.session import is_direct_async
+from outbox.waiting.asking import Asked, ask_async
 
 _log = logging.getLogger("dovecote.waits")
 
@@ -142,7 +143,7 @@ class Waits:
         conn = await AsyncConnection.open(self._dsn, patience=self._patience)
         try:
             asking.require_direct(direct=await is_direct_async(conn))
-            await run(conn, asking.Asked(asking.LISTEN, []))
+            await ask_async(conn, Asked(asking.LISTEN))
             # A right that is missing is reported now, and not to the first caller.
             await self._ask(conn, asking.register(self._schema, []))
         except BaseException:
@@ -189,9 +190,9 @@ class Waits:
                     if not future.done():
                         future.set_result(found)
 
-    async def _ask(self, conn: AsyncConnection, asked: asking.Asked) -> list[Any]:
+    async def _ask(self, conn: AsyncConnection, asked: Asked) -> list[Any]:
         try:
-            return await run(conn, asked)
+            return await ask_async(conn, asked)
         except psycopg.Error as error:
             if explained := asking.explained(error, self._schema, conn.info.user):
                 raise explained from error

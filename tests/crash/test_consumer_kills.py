@@ -3,11 +3,8 @@
 import os
 import random
 import signal
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +12,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from outbox.envelope import encode
-from tests.support.consuming import committed, event, produce
+from tests.support.consuming import committed, event, member, produce
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.waiting import patient, until
 
@@ -34,19 +31,6 @@ def handle(event):
     threading.Event().wait(0.004)
     os.write(notes, f"{event.id}\\n".encode())  # one write, which a kill does not split
 """
-
-
-@contextmanager
-def member(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [str(Path(sys.executable).with_name("dovecote")), "consume", "run", "-c", "c.toml"]
-    with (folder / "log").open("ab") as log:
-        process = subprocess.Popen(command, cwd=folder, stderr=log)
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGCONT)
-            process.terminate()
-            process.wait(patient(30))
 
 
 def configure(folder: Path, kafka: str, topic: str) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import psycopg
 import pytest
 
+import outbox
 from dedup.inbox import schema as inbox_schema
 from dovecote.devstack import Stack
 from dovecote.push.store import schema as push_schema
@@ -134,6 +135,12 @@ def test_what_a_producer_asks_after_is_not_drained_because_it_is_hidden(crew: Cr
             fallback.parked(1)
     finally:
         fallback.close()
+    order = Event(topic="orders", key="k", type="T")
+    with (
+        psycopg.connect(crew.writer) as conn,
+        pytest.raises(NotAllowed, match=_DISABLE.partition("`")[0]),
+    ):
+        outbox.published(conn, order, timeout=1)
 
 
 def test_a_writer_is_told_of_a_policy_and_not_of_a_right_that_it_has(crew: Crew) -> None:

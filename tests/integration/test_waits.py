@@ -156,7 +156,7 @@ def test_nobody_is_notified_of_an_event_that_nobody_waits_for(inbox: str) -> Non
 def test_a_transaction_is_refused(inbox: str) -> None:
     with psycopg.connect(inbox) as conn:
         conn.execute("SELECT 1")
-        with pytest.raises(OpenTransaction, match="nobody can handle its events before"):
+        with pytest.raises(OpenTransaction, match="nobody else sees its events before"):
             handled(conn, "e1", by="shipping", timeout=1)
     engine = sqlalchemy.create_engine(_url(inbox, "psycopg"))
     with Session(engine) as session:

@@ -1,10 +1,15 @@
 """Run consumers in tests: in a thread, with a handler that records what it gets."""
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -109,6 +114,20 @@ def consuming(
         assert not thread.is_alive(), "the consumer does not end"
         if running.failure is not None:
             raise running.failure
+
+
+@contextmanager
+def member(folder: Path, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `dovecote consume run` with the `c.toml` of a folder; its output is in `log`."""
+    command = [str(Path(sys.executable).with_name("dovecote")), "consume", "run", "-c", "c.toml"]
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(command, cwd=folder, stderr=log, env={**os.environ, **environ})
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+            process.wait(patient(30))
 
 
 def event(topic: str, key: str | None, number: int, value: object = None) -> Event:

@@ -1,0 +1,1 @@
+"""Wait until events that are committed are published."""
