@@ -23,7 +23,7 @@ from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import singledispatch
+from functools import lru_cache, singledispatch
 from math import isfinite
 from typing import Any
 from uuid import UUID
@@ -33,6 +33,7 @@ from outbox.errors import InvalidEvent
 _DEEPEST = 200
 """How deep a value is looked through for what is wrong with it."""
 _MOST_SAID = 200
+_MOST_KINDS = 1_000
 _ROOT = "value"
 
 
@@ -43,7 +44,7 @@ def as_json(value: object) -> bytes:
     Raises:
         InvalidEvent: JSON cannot hold it; the message says where in it.
     """
-    to_json = _own_json(value)
+    to_json = _own_json(type(value))
     try:
         return _encode(value).encode() if to_json is None else to_json(value)
     except Exception as error:  # noqa: BLE001  # a serialiser of the user's own may raise anything
@@ -90,7 +91,7 @@ def _form(value: Any) -> object:  # noqa: ANN401  # anything at all
     Raises:
         TypeError, ValueError: nothing does.
     """
-    if (to_json := _own_json(value)) is not None:
+    if (to_json := _own_json(type(value))) is not None:
         return json.loads(to_json(value))
     if (members := _members(value)) is not None:
         return members
@@ -158,29 +159,38 @@ _encode = json.JSONEncoder(
 ).encode
 
 
-def _own_json(value: object) -> Callable[[Any], bytes] | None:
-    """Return what writes an object whose library has a form of its own."""
-    kind = type(value)
-    if (serializer := getattr(kind, "__pydantic_serializer__", None)) is not None:
-        return lambda each: bytes(serializer.to_json(each, by_alias=True))
+def _find_own_json(kind: type) -> Callable[[Any], bytes] | None:
+    """Return what writes objects of a class whose library has a form of its own."""
+    if hasattr(kind, "__pydantic_serializer__"):
+        # It is asked for each time: a class that names others is built anew when they are known.
+        return lambda each: bytes(type(each).__pydantic_serializer__.to_json(each, by_alias=True))
     if hasattr(kind, "__struct_fields__") and "msgspec" in sys.modules:
         encode: Callable[[Any], bytes] = sys.modules["msgspec"].json.encode
         return encode
     return None
 
 
+_own_json: Callable[[type], Callable[[Any], bytes] | None] = lru_cache(_MOST_KINDS)(_find_own_json)
+
+
 def _members(value: Any) -> dict[Any, object] | None:  # noqa: ANN401  # as above
     """Return the members of an object that has any by name."""
-    kind = type(value)
     if isinstance(value, Mapping):
         return dict(value)
-    if is_dataclass(kind):
-        names: Any = [each.name for each in fields(value)]
-    elif (attributes := getattr(kind, "__attrs_attrs__", None)) is not None:
-        names = [each.name for each in attributes]
-    else:
-        names = getattr(kind, "__struct_fields__", None) or getattr(kind, "model_fields", None)
+    names = _names(type(value))
     return None if names is None else {name: getattr(value, name) for name in names}
+
+
+def _find_names(kind: Any) -> tuple[str, ...] | None:  # noqa: ANN401  # as above
+    if is_dataclass(kind):
+        return tuple(each.name for each in fields(kind))
+    if (attributes := getattr(kind, "__attrs_attrs__", None)) is not None:
+        return tuple(each.name for each in attributes)
+    found = getattr(kind, "__struct_fields__", None) or getattr(kind, "model_fields", None)
+    return None if found is None else tuple(found)
+
+
+_names: Callable[[type], tuple[str, ...] | None] = lru_cache(_MOST_KINDS)(_find_names)
 
 
 def _duration(value: timedelta) -> str:
@@ -229,7 +239,7 @@ def _plain(value: object, path: str, depth: int) -> object:  # noqa: PLR0911  # 
 
 def _other(value: object, path: str, depth: int) -> object:
     members = _members(value)
-    if members is not None and _own_json(value) is None:
+    if members is not None and _own_json(type(value)) is None:
         return _object(members, path, depth)
     try:
         found = _form(value)

@@ -47,6 +47,11 @@ class Typed:
     """Whether it takes tombstones."""
     is_json: bool = True
 
+    @property
+    def _only(self) -> _Class | None:
+        """The class of all values, if there is but one, which then takes every version."""
+        return self.classes[0] if len(self.classes) == 1 else None
+
     def event(self, record: Record) -> Event[Any]:
         """
         Return the event of a record, with an object of the class that it is for.
@@ -60,21 +65,24 @@ class Typed:
             if self.takes_none or self.takes_others:
                 return record.event
             raise Misfit(self._said(record, "it is a tombstone", "annotate `Event[… | None]`"))
-        head = with_value(record, None)
-        found = self._of(head)
+        event = with_value(record, None)
+        found = self._of(event)
         if found is None:
             if self.takes_others:
                 return record.event
-            what = f"{self.handler} takes no events of type {head.type[:100]!r}"
+            what = f"{self.handler} takes no events of type {event.type[:100]!r}"
             raise Misfit(self._said(record, what, "set `filter`, or annotate `Event` as well"))
         try:
             value = found.read(record.value) if self.is_json else found.convert(record.event.value)
         except (msgspec.MsgspecError, ValidationError, ValueError, TypeError) as error:
             what = f"the value is no {found.kind.__name__}: {_path_of(error)}"
             raise Misfit(self._said(record, what)) from error
-        return with_value(record, value)
+        object.__setattr__(event, "value", value)  # nobody else has it yet
+        return event
 
     def _of(self, event: Event[Any]) -> _Class | None:
+        if self._only is not None and self._only.type in {event.type, None}:
+            return self._only
         version = event.attribute(_VERSION)
         named = [each for each in self.classes if each.type in {event.type, None}]
         exact = [each for each in named if version and str(each.version) == version]

@@ -26,6 +26,7 @@ PACKAGES = {
     "spark": ["spark_jobs", "dovecote.cli.spark"],
     "stack": ["dovecote.devstack"],
     "demo": ["dovecote.demo"],
+    "contracts": ["dovecote.contracts", "dovecote.cli.contracts"],
 }
 """Every module of these packages loads with the extra."""
 
@@ -33,6 +34,7 @@ OTHERS = {
     "": {
         "outbox.testing.asyncpg",
         "outbox.testing.sqlalchemy",
+        "outbox.sqlalchemy",
         "outbox.producer",
         "outbox.kafka_errors",
         "outbox.django",
