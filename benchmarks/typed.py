@@ -1,5 +1,5 @@
 """
-What objects cost against dictionaries, in CPU time of an event: `make bench-typed`.
+Measure what objects cost against dictionaries, in CPU time of an event: `make bench-typed`.
 
 It writes the same event as a dictionary, a dataclass, a msgspec struct and a pydantic model, up to
 the statement for Postgres, and reads it as a consumer does, up to the handler's argument. There is
