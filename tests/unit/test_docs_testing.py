@@ -28,6 +28,6 @@ def test_a_program_runs(begin: str) -> None:
 
 
 def test_every_program_is_python() -> None:
-    assert len(blocks()) == 4
+    assert len(blocks()) == 5
     for each in blocks():
         compile(each, str(PAGE), "exec")
