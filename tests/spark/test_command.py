@@ -56,7 +56,8 @@ def test_a_check_tells_what_is_right_and_changes_nothing(bare_job: MakeJob) -> N
 
     assert (done.returncode, done.stderr) == (0, "")
     assert all(line.startswith("ok ") for line in done.stdout.splitlines())
-    assert len(done.stdout.splitlines()) == 5
+    assert len(done.stdout.splitlines()) == 6
+    assert "`dovecote spark delay` puts them back" in done.stdout
     assert not job.checkpoint.exists()
     assert job.markers() == {}
 
