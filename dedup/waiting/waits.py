@@ -41,6 +41,8 @@ class Waits:
         """Connect to `dsn` once entered; the server may be silent for `patience` seconds."""
         self._dsn, self._schema, self._patience = dsn, schema, patience
         self._vigils: dict[Wanted, Vigil] = {}
+        self._by_payload: dict[str, Wanted] = {}
+        """Events by the texts of their notifications."""
         self._futures: dict[Wanted, set[asyncio.Future[Applied]]] = {}
         self._bell = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -102,6 +104,7 @@ class Waits:
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
         vigil = self._vigils.setdefault(awaited, Vigil(now))
         vigil.due = now
+        self._by_payload[awaited.payload] = awaited
         self._futures.setdefault(awaited, set()).add(future)
         self._bell.set()
         try:
@@ -158,11 +161,10 @@ class Waits:
             vigil.start_again(now)
         while True:
             self._bell.clear()
-            payloads, now = heard.read(), time.monotonic()
+            now = time.monotonic()
+            told = {self._by_payload.get(each) for each in heard.read()}
             due = [
-                each
-                for each, vigil in self._vigils.items()
-                if vigil.due <= now or (payloads and each.payload in payloads)
+                each for each, vigil in self._vigils.items() if vigil.due <= now or each in told
             ]
             for start in range(0, len(due), _AT_ONCE):
                 await self._settle(conn, due[start : start + _AT_ONCE])
@@ -205,4 +207,4 @@ class Waits:
         futures = self._futures[awaited]
         futures.discard(future)
         if not futures:
-            del self._futures[awaited], self._vigils[awaited]
+            del self._futures[awaited], self._vigils[awaited], self._by_payload[awaited.payload]

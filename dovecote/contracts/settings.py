@@ -21,7 +21,7 @@ class ContractsTable(Settings):
     """The committed file; a relative path begins where the command runs."""
 
     compatibility: Compatibility = Compatibility.BACKWARD
-    """Whom no change may break: `backward`, `forward`, `full` or `none`."""
+    """The readers that no change may break: `backward`, `forward`, `full` or `none`."""
 
     topics: dict[str, Compatibility] = Field(default_factory=dict)
     """The same for single topics."""

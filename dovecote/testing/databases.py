@@ -33,18 +33,24 @@ class OutboxDatabase(str):
 @contextmanager
 def new_database(dsn: str) -> Iterator[OutboxDatabase]:
     """Yield a database with a random name, an outbox and an inbox, and drop it."""
+    # Not by a template: the copy of an outbox has the same id, and Kafka would take the relays of
+    # both for one.
+    with empty_database(dsn) as made:
+        with psycopg.connect(made) as conn:
+            outbox_schema.install(conn)
+            inbox_schema.install(conn)
+        yield OutboxDatabase(made)
+
+
+@contextmanager
+def empty_database(dsn: str) -> Iterator[str]:
+    """Yield a database with a random name, and drop it with its replication slots."""
     name = f"test_{uuid4().hex}"
     quoted = sql.Identifier(name)
     with psycopg.connect(dsn, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {}").format(quoted))
     try:
-        # Not by a template: the copy of an outbox has the same id, and Kafka would take the relays
-        # of both for one.
-        made = OutboxDatabase(make_conninfo(dsn, dbname=name))
-        with psycopg.connect(made) as conn:
-            outbox_schema.install(conn)
-            inbox_schema.install(conn)
-        yield made
+        yield make_conninfo(dsn, dbname=name)
     finally:
         with psycopg.connect(dsn, autocommit=True) as admin:
             _drop_slots(admin, name)

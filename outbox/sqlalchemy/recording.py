@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 from outbox import schema as _schema
 from outbox.errors import NoTransaction, UnsupportedConnection
 from outbox.event import Event, Limits
-from outbox.sqlalchemy.kept import Entry, Kept, batches
+from outbox.sqlalchemy.ledger import Entry, SessionLedger, batches
 from outbox.tracing import gate
 from outbox.tracing.headers import with_trace
 from outbox.writing import statements
@@ -62,7 +62,7 @@ def record(
         return
     statements.append(given, schema=schema, limits=limits)  # raises now, and not at the commit
     current = _boundary(own)
-    ledger = _kept(own)
+    ledger = _ledger_of(own)
     ledger.entries += [Entry(each, schema, limits, current) for each in given]
     if ledger.closing and not ledger.flushing:
         # A `before_commit` listener that runs after ours: nothing else would write it.
@@ -100,13 +100,13 @@ def _frozen(event: Event[Any]) -> Event[Any]:
     return found
 
 
-def _ledger(session: Session) -> Kept[SessionTransaction] | None:
-    found: Kept[SessionTransaction] | None = session.info.get(_INFO)
+def _ledger(session: Session) -> SessionLedger[SessionTransaction] | None:
+    found: SessionLedger[SessionTransaction] | None = session.info.get(_INFO)
     return found
 
 
-def _kept(session: Session) -> Kept[SessionTransaction]:
-    found: Kept[SessionTransaction] = session.info.setdefault(_INFO, Kept())
+def _ledger_of(session: Session) -> SessionLedger[SessionTransaction]:
+    found: SessionLedger[SessionTransaction] = session.info.setdefault(_INFO, SessionLedger())
     return found
 
 
@@ -129,7 +129,7 @@ def _boundary(session: Session) -> SessionTransaction:
     return session.begin()
 
 
-def _write_rows_and(session: Session, ledger: Kept[SessionTransaction]) -> None:
+def _write_rows_and(session: Session, ledger: SessionLedger[SessionTransaction]) -> None:
     if not session._flushing:  # noqa: SLF001  # SQLAlchemy has no other way to ask
         # The flush locks the rows that changed, and they must be locked before an event gets its
         # position.
@@ -137,7 +137,7 @@ def _write_rows_and(session: Session, ledger: Kept[SessionTransaction]) -> None:
     _write(session, ledger)
 
 
-def _write(session: Session, ledger: Kept[SessionTransaction]) -> None:
+def _write(session: Session, ledger: SessionLedger[SessionTransaction]) -> None:
     for batch in batches(ledger.due()):
         first = batch[0]
         append = Append([each.event for each in batch], first.schema, first.limits)
@@ -163,7 +163,7 @@ def _flushed(session: Session, _context: object) -> None:
 @listens_for(Session, "before_commit")
 def _committing(session: Session) -> None:
     # It comes for a savepoint, too, before that is released.
-    ledger = _kept(session)
+    ledger = _ledger_of(session)
     ledger.closing += 1
     if ledger.due():
         _write_rows_and(session, ledger)

@@ -7,9 +7,8 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
-from dovecote.audit.rules.ids import partition_of
 from outbox import Event, schema, write
-from tests.support.audited import Shop, confirm, kinds
+from tests.support.audited import Shop, confirm, kinds, publish_with_faults
 from tests.support.fix_stack import MakeTopic, Servers
 
 
@@ -30,21 +29,8 @@ def test_a_stream_without_faults_is_clean(shop: Shop) -> None:
 
 def test_planted_faults_are_found_each_by_its_name(shop: Shop) -> None:
     events = shop.write(300)
-    lost, twice, first, second = events[40], events[60], events[80], events[87]
-    altered, misplaced = events[100], events[120]
     phantom = Event(topic=shop.topic, type="Audited", source="/shop", key="key-1", value={"n": -1})
-    order = [each for each in events if each.id != lost.id]
-    ids = [each.id for each in order]
-    at, other = ids.index(first.id), ids.index(second.id)
-    order[at], order[other] = second, first
-    bad, aside = ids.index(altered.id), ids.index(misplaced.id)
-    shop.publish(order[:bad])
-    shop.publish([altered], value=b'{"n":0}')
-    shop.publish(order[bad + 1 : aside])
-    shop.publish([misplaced], partition=(partition_of(b"key-1", 3) + 1) % 3)
-    shop.publish(order[aside + 1 :])
-    shop.publish([twice])
-    shop.publish([phantom])
+    planted = publish_with_faults(shop, events, phantom)
     rest = shop.write(20)
     # The relay's own table says that all of it is published.
     shop.publish(rest)
@@ -53,16 +39,16 @@ def test_planted_faults_are_found_each_by_its_name(shop: Shop) -> None:
     told = shop.audit(file, status=1)
     assert kinds(told) == sorted(
         [
-            ("lost", lost.id),
-            ("doubled", twice.id),
-            ("disordered", first.id),
-            ("altered", altered.id),
-            ("misplaced", misplaced.id),
+            ("lost", planted.lost.id),
+            ("doubled", planted.twice.id),
+            ("disordered", planted.first.id),
+            ("altered", planted.altered.id),
+            ("misplaced", planted.misplaced.id),
             ("phantom", phantom.id),
         ]
     )
     by_kind = {each["kind"]: each for each in told["findings"]}
-    assert by_kind["lost"]["key"] == lost.key
+    assert by_kind["lost"]["key"] == planted.lost.key
     assert len(by_kind["doubled"]["places"]) == 2
     assert all(each["do"] for each in told["findings"])
 

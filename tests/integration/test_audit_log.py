@@ -9,11 +9,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from dovecote.audit.rules.ids import first_at, partition_of, text_of
+from dovecote.audit.rules.ids import first_at, text_of
 from outbox import Event, write
 from outbox.schema.capture import installed as capture_of
 from outbox.schema.capture import use_table
-from tests.support.audited import Shop, kinds
+from tests.support.audited import Shop, kinds, publish_with_faults
 from tests.support.audited_log import drop_by_command, drop_slot, relayed, slot_of
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.relaying import installed
@@ -47,37 +47,24 @@ def test_the_audit_begins_at_the_first_run_and_goes_on_at_the_next(shop: Shop) -
 def test_planted_faults_are_found_each_by_its_name(shop: Shop) -> None:
     shop.audit(status=3)
     events = shop.write(300)
-    lost, twice, first, second = events[40], events[60], events[80], events[87]
-    altered, misplaced = events[100], events[120]
     # Clocks may differ by a minute, so an id of the first minute may be of before the beginning.
     later = first_at(int(time.time() * 1000) + 120_000) | 7 << 76 | 2 << 62 | 5
     phantom = Event(
         topic=shop.topic, type="Audited", source="/shop", key="key-1", id=text_of(later), value=0
     )
-    order = [each for each in events if each.id != lost.id]
-    ids = [each.id for each in order]
-    at, other = ids.index(first.id), ids.index(second.id)
-    order[at], order[other] = second, first
-    bad, aside = ids.index(altered.id), ids.index(misplaced.id)
-    shop.publish(order[:bad])
-    shop.publish([altered], value=b'{"n":0}')
-    shop.publish(order[bad + 1 : aside])
-    shop.publish([misplaced], partition=(partition_of(b"key-1", 3) + 1) % 3)
-    shop.publish(order[aside + 1 :])
-    shop.publish([twice])
-    shop.publish([phantom])
+    planted = publish_with_faults(shop, events, phantom)
     shop.publish(shop.write(20))
     relayed(shop.dsn)
     told = shop.audit(status=1)
     found = dict(kinds(told))
     # One of the two is out of order; whether rows or records came first decides which.
-    assert found.pop("disordered") in {first.id, second.id}
+    assert found.pop("disordered") in {planted.first.id, planted.second.id}
     assert len(told["findings"]) == 6
     assert found == {
-        "lost": lost.id,
-        "doubled": twice.id,
-        "altered": altered.id,
-        "misplaced": misplaced.id,
+        "lost": planted.lost.id,
+        "doubled": planted.twice.id,
+        "altered": planted.altered.id,
+        "misplaced": planted.misplaced.id,
         "phantom": phantom.id,
     }
     by_kind = {each["kind"]: each for each in told["findings"]}

@@ -1,9 +1,7 @@
 """The programs of docs/bridges that handle events, from the real outbox through the real relay."""
 
 import asyncio
-import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 import psycopg
@@ -15,6 +13,7 @@ from dedup import Consumer, ConsumerSettings
 from dedup.inbox import schema as inbox_schema
 from examples.bridges import celery_tasks, faststream_app, taskiq_tasks
 from outbox import Event, write
+from tests.support.consuming import consumes
 from tests.support.fix_stack import MakeTopic
 from tests.support.relaying import Relays
 from tests.support.waiting import patient, until
@@ -57,18 +56,6 @@ def settings(fleet: Relays, topic: str, **fields: object) -> ConsumerSettings:
     )
 
 
-@contextmanager
-def running(consumer: Consumer) -> Iterator[None]:
-    thread = threading.Thread(target=consumer.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        consumer.stop()
-        thread.join(patient(30))
-        assert not thread.is_alive()
-
-
 def test_celery_runs_a_task_for_each_event_and_its_effect_once(
     fleet: Relays, shop: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -84,7 +71,7 @@ def test_celery_runs_a_task_for_each_event_and_its_effect_once(
     }
     with (
         start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=patient(30)),
-        running(celery_tasks.consumer(app, settings(fleet, topic))),
+        consumes(celery_tasks.consumer(app, settings(fleet, topic))),
     ):
         until(lambda: receipts(dsn) == ORDERS, within=60, what="a receipt of each order")
         # A consumer that died before its offset was committed enqueues its events again.
@@ -96,7 +83,7 @@ def test_celery_runs_a_task_for_each_event_and_its_effect_once(
             handle(event)
             seen.append(event.id)
 
-        with running(Consumer(settings(fleet, topic, **again), twice)):
+        with consumes(Consumer(settings(fleet, topic, **again), twice)):
             until(lambda: len(seen) == len(ORDERS), within=60, what="all enqueued twice")
         until(lambda: not list(folder.iterdir()), within=60, what="an empty queue")
     assert receipts(dsn) == ORDERS
@@ -116,7 +103,7 @@ def test_taskiq_runs_a_task_for_each_event_and_its_effect_once(
             seen.append(event.id)
 
         consumer = Consumer(settings(fleet, topic, group=f"{group}-{topic}"), told)
-        with running(consumer):
+        with consumes(consumer):
             until(lambda seen=seen: len(seen) == len(ORDERS), within=60, what="all enqueued")  # type: ignore[misc]
     assert receipts(dsn) == ORDERS
 

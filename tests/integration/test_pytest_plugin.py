@@ -17,7 +17,8 @@ pytest_plugins = ["pytester"]
 # Read now: pytester gives each test a home of its own.
 CACHE = cache()
 
-PLUGIN = ("-p", "dovecote.testing.plugin", "-p", "no:cacheprovider", "-q")
+# pytest finds the plugin by its entry point, as in a project of a user.
+PLAIN = ("-p", "no:cacheprovider", "-q")
 
 SERVICE = """
     from outbox import Event, write
@@ -107,7 +108,7 @@ def running(stack: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("running")
 def test_all_fixtures_serve_a_users_tests(project: pytest.Pytester) -> None:
-    ran = project.runpytest_subprocess(*PLUGIN, timeout=patient(120))
+    ran = project.runpytest_subprocess(*PLAIN, timeout=patient(120))
     ran.assert_outcomes(passed=6)
 
 
@@ -123,7 +124,7 @@ def test_workers_share_one_stack_which_ends_with_them(
             pathlib.Path({str(tmp_path)!r}, worker_id).write_text(dovecote_stack.bootstrap)
     """
     )
-    ran = project.runpytest_subprocess(*PLUGIN, "-n2", "test_a.py", timeout=patient(180))
+    ran = project.runpytest_subprocess(*PLAIN, "-n2", "test_a.py", timeout=patient(180))
     ran.assert_outcomes(passed=8)
     said = {each.name: each.read_text() for each in tmp_path.iterdir() if "gw" in each.name}
     assert len(set(said.values())) == 1
@@ -133,7 +134,7 @@ def test_the_servers_of_variables_are_both_or_none(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOVECOTE_TEST_DSN", "host=127.0.0.1")
-    ran = project.runpytest_subprocess(*PLUGIN, "-k", "each_test", timeout=patient(60))
+    ran = project.runpytest_subprocess(*PLAIN, "-k", "each_test", timeout=patient(60))
     ran.stdout.fnmatch_lines(["*set both DOVECOTE_TEST_DSN and DOVECOTE_TEST_BOOTSTRAP*"])
 
 
@@ -146,7 +147,7 @@ def test_a_missing_extra_is_named_in_one_line(project: pytest.Pytester) -> None:
     """
     )
     project.makepyfile(test_b="def test_b(trial): pass\ndef test_c(kafka_topic): pass\n")
-    ran = project.runpytest_subprocess(*PLUGIN, "test_b.py", timeout=patient(60))
+    ran = project.runpytest_subprocess(*PLAIN, "test_b.py", timeout=patient(60))
     ran.stdout.fnmatch_lines(
         [
             "*the fixture trial needs msgspec: pip install 'dovecote?consume?'*",
@@ -167,7 +168,7 @@ def test_who_uses_no_fixture_loads_nothing_but_the_module(project: pytest.Pytest
             assert ours == {"dovecote", "dovecote.testing", "dovecote.testing.plugin"}
     """
     )
-    project.runpytest_subprocess(*PLUGIN, "test_d.py", timeout=patient(60)).assert_outcomes(
+    project.runpytest_subprocess(*PLAIN, "test_d.py", timeout=patient(60)).assert_outcomes(
         passed=1
     )
 

@@ -12,7 +12,7 @@ from tests.support.documents import ROOT
 from tests.support.fix_stack import Servers
 
 SHOP = ROOT / "examples/shop"
-PYTHON = ("pytest", "-q", "-p", "dovecote.testing.plugin", "-p", "no:cacheprovider")
+PYTEST = ("pytest", "-q", "-p", "no:cacheprovider")
 
 
 def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -28,7 +28,7 @@ def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
 
 def test_its_tests_pass(stack: Servers) -> None:
     ran = run(
-        *PYTHON,
+        *PYTEST,
         DOVECOTE_TEST_DSN=stack.postgres.dsn,
         DOVECOTE_TEST_BOOTSTRAP=stack.kafka.bootstrap,
         PYTEST_ADDOPTS="",

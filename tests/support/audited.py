@@ -6,15 +6,16 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from confluent_kafka import Producer
 
+from dovecote.audit.rules.ids import partition_of
 from outbox import Event, write
 from outbox.envelope import encode
 from tests.support.waiting import patient, until
@@ -205,3 +206,33 @@ def confirm(shop: Shop, name: str = "shop") -> None:
     """Say that a relay has published all that is committed."""
     with psycopg.connect(shop.dsn) as conn:
         conn.execute("SELECT outbox.confirm(%s, pg_current_snapshot(), NULL, 0)", [name])
+
+
+class Planted(NamedTuple):
+    """The events whose records are wrong, by what is wrong with them."""
+
+    lost: Event
+    twice: Event
+    first: Event
+    """The one that comes after `second`, which was written later."""
+    second: Event
+    altered: Event
+    misplaced: Event
+
+
+def publish_with_faults(shop: Shop, events: Sequence[Event], phantom: Event) -> Planted:
+    """Publish 300 events of seven keys with a fault of each kind, and one that was not written."""
+    planted = Planted(*(events[at] for at in (40, 60, 80, 87, 100, 120)))
+    order = [each for each in events if each.id != planted.lost.id]
+    ids = [each.id for each in order]
+    at, other = ids.index(planted.first.id), ids.index(planted.second.id)
+    order[at], order[other] = planted.second, planted.first
+    bad, aside = ids.index(planted.altered.id), ids.index(planted.misplaced.id)
+    shop.publish(order[:bad])
+    shop.publish([planted.altered], value=b'{"n":0}')
+    shop.publish(order[bad + 1 : aside])
+    shop.publish([planted.misplaced], partition=(partition_of(b"key-1", 3) + 1) % 3)
+    shop.publish(order[aside + 1 :])
+    shop.publish([planted.twice])
+    shop.publish([phantom])
+    return planted

@@ -36,6 +36,19 @@ _MOVING = {
 Handle = Callable[[Event], Result | None]
 
 
+@contextmanager
+def consumes(consumer: Consumer) -> Iterator[None]:
+    """Run a consumer in a thread until the end of the block."""
+    thread = threading.Thread(target=consumer.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        consumer.stop()
+        thread.join(patient(40))
+        assert not thread.is_alive()
+
+
 @dataclass
 class Consuming:
     """A running consumer, and the records that it handled."""

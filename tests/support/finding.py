@@ -20,7 +20,7 @@ from dovecote.observe.find import Life, Query, find
 from dovecote.observe.sources import WatchSettings, read
 from dovecote.push.process import engine, running
 from outbox import Event
-from tests.support.consuming import settings
+from tests.support.consuming import consumes, settings
 from tests.support.delivering import Endpoint, Reply
 from tests.support.fix_stack import MakeTopic
 from tests.support.idle_push import KEY, TOKEN, Client, installed, push_settings
@@ -135,18 +135,6 @@ def _handle(system: System) -> Any:
 
 
 @contextmanager
-def _consuming(consumer: Consumer) -> Iterator[None]:
-    thread = threading.Thread(target=consumer.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        consumer.stop()
-        thread.join(patient(40))
-        assert not thread.is_alive()
-
-
-@contextmanager
 def system(fleet: Relays, make: MakeTopic, folder: Path) -> Iterator[System]:
     """Run an outbox with a relay, three consumers, of which one never runs, and push."""
     names = ("orders", "bills", "retry", "dead", "good", "bad", "paused")
@@ -195,12 +183,12 @@ def _consume(found: System, stack: ExitStack) -> None:
     }
     inbox = {"dsn": without_password(found.fleet.dsn)}
     given = settings(bootstrap, topics["orders"], retries=retries, inbox=inbox)
-    stack.enter_context(_consuming(Consumer(given, _handle(found))))
+    stack.enter_context(consumes(Consumer(given, _handle(found))))
     # A handler that still works would keep its session after the consumer's end.
     stack.callback(found.release.set)
     plain = settings(bootstrap, topics["orders"], group=f"audit-{topics['orders']}")
     seen: list[str] = []
-    with _consuming(Consumer(plain, lambda event: seen.append(event.id))):
+    with consumes(Consumer(plain, lambda event: seen.append(event.id))):
         until(lambda: len(seen) >= 6, within=30, what="all are handled by `audit`")
 
 

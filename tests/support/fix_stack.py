@@ -1,17 +1,14 @@
 """Fixtures that give tests their own database, topics and servers."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 from uuid import uuid4
 
-import psycopg
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from dovecote.devstack import Stack
 from dovecote.devstack.kafka.cluster import Cluster
@@ -19,6 +16,7 @@ from dovecote.devstack.places import temporary_directory
 from dovecote.devstack.postgres.pair import Pair
 from dovecote.devstack.postgres.postgres import Postgres, server_user
 from dovecote.devstack.versions import KAFKA
+from dovecote.testing.databases import empty_database
 from tests.support.clients import no_clients_left
 from tests.support.fix_containers import containers
 from tests.support.waiting import until
@@ -133,32 +131,9 @@ def topic(stack: Servers) -> Iterator[MakeTopic]:
         yield make
 
 
-@contextmanager
-def new_database(stack: Servers) -> Iterator[str]:
+def new_database(stack: Servers) -> AbstractContextManager[str]:
     """Yield a database with a random name in `stack`, and drop it."""
-    name = f"test_{uuid4().hex}"
-    quoted = sql.Identifier(name)
-    with psycopg.connect(stack.postgres.dsn, autocommit=True) as admin:
-        admin.execute(sql.SQL("CREATE DATABASE {}").format(quoted))
-    try:
-        yield make_conninfo(stack.postgres.dsn, dbname=name)
-    finally:
-        with psycopg.connect(stack.postgres.dsn, autocommit=True) as admin:
-            _drop_slots(admin, name)
-            admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(quoted))
-
-
-def _drop_slots(admin: psycopg.Connection, database: str) -> None:
-    """Drop the database's replication slots: FORCE does not, and they would keep the database."""
-    admin.execute(
-        "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots"
-        " WHERE database = %s AND active_pid IS NOT NULL",
-        [database],
-    )
-    admin.execute(
-        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s",
-        [database],
-    )
+    return empty_database(stack.postgres.dsn)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ _CompatibilityOption = Annotated[
     typer.Option(
         "--compatibility",
         metavar=one_of(Compatibility),
-        help="Whom no change may break; by default as the settings say, otherwise backward.",
+        help="Readers that no change may break; default: as the settings say, otherwise backward.",
         show_default=False,
     ),
 ]

@@ -17,7 +17,7 @@ class Verdict(StrEnum):
 
 
 class Compatibility(StrEnum):
-    """Whom no change may break."""
+    """The readers that no change may break."""
 
     BACKWARD = "backward"
     FORWARD = "forward"

@@ -25,7 +25,7 @@ class Entry(Generic[T]):
 
 
 @dataclass(slots=True)
-class Kept(Generic[T]):
+class SessionLedger(Generic[T]):
     """The events of one session's transaction, in the order in which they were recorded."""
 
     entries: list[Entry[T]] = field(default_factory=list)
