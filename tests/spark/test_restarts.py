@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from dovecote.console.rules import judging
 from dovecote.console.rules.facts import Heard
 from dovecote.console.sources.processes import ProcessSource
 from dovecote.devstack.places import free_port
-from spark_jobs.checkpoint.restarts import RUNS, decode
+from spark_jobs.checkpoint.files import LocalFiles
+from spark_jobs.checkpoint.restarts import RUNS, Ran, decode
 from tests.spark.fix_spark import Job, MakeJob
 from tests.support.observing import Observing, observing
 from tests.support.waiting import patient, until
@@ -61,6 +62,12 @@ def _fires(prometheus: Observing, name: str) -> bool:
     return any(each["labels"]["alertname"] == name for each in prometheus.firing())
 
 
+def _noted(checkpoint: Path) -> Sequence[Ran]:
+    """Return the runs that are noted; a file that is just replaced is not there for a moment."""
+    text = LocalFiles(checkpoint).read(RUNS)
+    return () if text is None else decode(text)
+
+
 def test_a_job_that_fails_three_times_is_failing_everywhere(
     bare_job: MakeJob, tmp_path: Path
 ) -> None:
@@ -73,16 +80,15 @@ def test_a_job_that_fails_three_times_is_failing_everywhere(
         until(lambda: _ready(port).get("ok"), within=START_SECONDS, what="the first run works")
         assert _ready(port)["state"] in {"working", "idle"}
     with _run(job):
-        noted = job.checkpoint / RUNS
         until(
-            lambda: len(decode(noted.read_text())) == 2,  # two
+            lambda: len(_noted(job.checkpoint)) == 2,
             within=START_SECONDS,
             what="the second run begins",
         )
     # The third one fails by itself.
     with _run(job.with_(output={"topic": f"{name}-is-not-there"})) as process:
         assert process.wait(patient(START_SECONDS)) == 2
-    assert [(run.ended is None, bool(run.error)) for run in decode(noted.read_text())] == [
+    assert [(run.ended is None, bool(run.error)) for run in _noted(job.checkpoint)] == [
         (True, False),
         (True, False),
         (False, True),
