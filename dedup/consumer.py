@@ -53,6 +53,7 @@ from outbox.errors import BadSettings, DovecoteError
 from outbox.kafka import kafka_logger
 from outbox.threads import require_threads
 from outbox.tokens.identity import KEY
+from outbox.tokens.polled import PolledConsumer
 from outbox.tokens.source import await_token, lasting
 
 _log = logging.getLogger("dovecote.consumer")
@@ -293,7 +294,7 @@ class Consumer:
             "stats_cb": self._statistics,
             "on_commit": self._committed,
         }
-        return lasting(KafkaConsumer, properties, _client_log, also=self._error)
+        return lasting(PolledConsumer, properties, _client_log, also=self._error)
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         if self._commits is not None:

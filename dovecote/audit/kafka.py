@@ -10,6 +10,7 @@ from dovecote.audit.away import away
 from dovecote.audit.rules.matching import Raw
 from dovecote.observe.topics import Topic, TopicAdmin
 from outbox.errors import DovecoteError
+from outbox.tokens.polled import PolledConsumer
 from outbox.tokens.source import lasting
 
 _log = logging.getLogger("dovecote.audit.kafka")
@@ -83,7 +84,7 @@ class Topics:
             "fetch.wait.max.ms": "100",
         }
         try:
-            return lasting(Consumer, properties, _log)
+            return lasting(PolledConsumer, properties, _log)
         except KafkaException as error:
             raise away(KAFKA, error.args[0].str()) from error
 

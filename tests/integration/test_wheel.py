@@ -35,6 +35,7 @@ OTHERS = {
         "outbox.testing.asyncpg",
         "outbox.testing.sqlalchemy",
         "outbox.sqlalchemy",
+        "outbox.tokens.polled",
         "outbox.producer",
         "outbox.kafka_errors",
         "outbox.django",
