@@ -24,6 +24,7 @@ from tests.support.fix_stack import (
 )
 from tests.support.fix_tracing import spans
 from tests.support.inboxes import both, inbox
+from tests.support.logged import logging_as_before
 from tests.support.registered import registry
 from tests.support.restoring import files
 
@@ -41,6 +42,7 @@ __all__ = [
     "inbox",
     "installation",
     "lazy",
+    "logging_as_before",
     "module_stack",
     "own_stack",
     "pair",

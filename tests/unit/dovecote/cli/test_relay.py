@@ -2,8 +2,6 @@
 
 import json
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -56,21 +54,6 @@ def test_a_property_unknown_to_librdkafka_is_found_before_it_is_needed(config: P
     assert "lingre.ms" in str(checked.exception)
 
 
-@contextmanager
-def restored_logging() -> Iterator[None]:
-    ours = logging.getLogger("dovecote")
-    before = logging.root.handlers[:], logging.root.level, ours.level
-    try:
-        yield
-    finally:
-        for handler in logging.root.handlers[:]:
-            logging.root.removeHandler(handler)
-        for handler in before[0]:
-            logging.root.addHandler(handler)
-        logging.root.setLevel(before[1])
-        ours.setLevel(before[2])
-
-
 @pytest.mark.parametrize(
     ("level", "logged"),
     [
@@ -83,10 +66,9 @@ def restored_logging() -> Iterator[None]:
 def test_the_level_holds_for_our_messages_and_those_of_applications(
     level: LogLevel, logged: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with restored_logging():
-        for log, name in ((configure(LogFormat.TEXT, level), "ours"), (logging.root, "theirs")):
-            for number in (10, 20, 30, 40):
-                log.log(number, "%s %d", name, number)
+    for log, name in ((configure(LogFormat.TEXT, level), "ours"), (logging.root, "theirs")):
+        for number in (10, 20, 30, 40):
+            log.log(number, "%s %d", name, number)
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(": ")[2] for line in lines] == logged
 
@@ -95,8 +77,7 @@ def test_the_level_holds_for_our_messages_and_those_of_applications(
 def test_a_log_line_is_one_fact_in_the_form_asked_for(
     form: LogFormat, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with restored_logging():
-        configure(form).warning("%s is away", "Kafka")
+    configure(form).warning("%s is away", "Kafka")
     (line,) = capsys.readouterr().err.splitlines()
     if form is LogFormat.JSON:
         fields = json.loads(line)

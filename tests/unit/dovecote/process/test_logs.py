@@ -3,7 +3,7 @@
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -14,19 +14,6 @@ from outbox.errors import DovecoteError
 FORGED = "2026-01-01 00:00:00,000 ERROR   dovecote: all is lost"
 ODD = f"first\n{FORGED}\r\x1b[31mred\x1b[0m\x9b31m\x07\x00\u2028\u202e\x85end"
 BEGINS = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ +[\w.]+: ")
-
-
-@pytest.fixture(autouse=True)
-def restored_logging() -> Iterator[None]:
-    quiet = [logging.getLogger(name) for name in ("py4j", "asyncio", "sqlalchemy", "urllib3")]
-    levels = {log: log.level for log in (logging.root, *quiet)}
-    handlers = logging.root.handlers[:]
-    try:
-        yield
-    finally:
-        logging.root.handlers[:] = handlers
-        for log, level in levels.items():
-            log.setLevel(level)
 
 
 def raising(error: Exception) -> Callable[[logging.Logger], None]:
