@@ -4,7 +4,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -30,7 +30,8 @@ from proof.passwords.receiver import Receiver
 
 ROLES = ("proof_relay", "proof_writer", "proof_consumer", "proof_push")
 _OUTBOXES = {"outbox": "table", "logged": "wal"}
-_START_SECONDS, _SETTLE_SECONDS, _GAP_SECONDS = 90.0, 90.0, 0.2
+_START_SECONDS, _SETTLE_SECONDS, _REFUSED_SECONDS = 90.0, 90.0, 2.0
+_REFUSED = "password authentication failed"
 _PAUSE_SECONDS = 0.01
 _PARTITIONS = 2
 _QUICK = ProducerOptions(delivery_timeout=timedelta(seconds=0.5))
@@ -60,6 +61,8 @@ class Outcome:
     """The events that were written, and the ones that arrived."""
 
     changes: int
+    refused: int
+    """How many of the changes a part met with the password from before."""
     seconds: float
     written: dict[str, int]
     lost: dict[str, int]
@@ -78,6 +81,7 @@ class Outcome:
         return {
             "seconds": round(self.seconds, 1),
             "password_changes": self.changes,
+            "old_password_refused": self.refused,
             "events": sum(self.written.values()),
             "lost": sum(self.lost.values()),
             "duplicated": sum(self.duplicated.values()),
@@ -115,7 +119,7 @@ class _Run:
         self._failed: list[BaseException] = []
         self._written = _Written()
         self._direct: list[str] = []
-        self._changes = 0
+        self._changes = self._refused = 0
 
     def run(self, held: ExitStack) -> Outcome:
         place = held.enter_context(self._scene())
@@ -166,7 +170,7 @@ class _Run:
                 conn.execute(f"DROP ROLE IF EXISTS {role}".encode())
                 conn.execute(f"CREATE ROLE {role} LOGIN".encode())
             conn.execute(b"ALTER ROLE proof_relay REPLICATION")
-        self._set_password(secret)
+        self._set_password(secret, [])
         with psycopg.connect(self._dsn, autocommit=True) as conn:
             duties = schema.Roles(relays=["proof_relay"], writers=["proof_writer"])
             for name in _OUTBOXES:
@@ -269,16 +273,22 @@ class _Run:
         while not self._done.wait(max(0.0, min(self._options.every, end - time.monotonic()))):
             if time.monotonic() >= end:
                 return
-            self._set_password(place.secret)
+            self._refused += self._set_password(place.secret, parts)
             self._changes += 1
             self._show(f"passwords changed: {self._changes}")
             for part in parts:
                 if part.child.status is not None:
                     raise GaveUp(part.child.said())
 
-    def _set_password(self, secret: Path) -> None:
-        """Change all passwords and end all sessions, and the file only after that."""
+    def _set_password(self, secret: Path, parts: Sequence[Part]) -> bool:
+        """
+        Change all passwords and end all sessions, and the file only after that.
+
+        A program that changes a password takes a moment to tell everybody. The moment ends once
+        a part was refused with the old one, which is returned.
+        """
         new = secrets.token_urlsafe(24)
+        before = _refusals(parts)
         with psycopg.connect(self._stack.postgres.dsn, autocommit=True) as conn:
             for role in ROLES:
                 conn.execute(f"ALTER ROLE {role} PASSWORD '{new}'".encode())
@@ -286,11 +296,14 @@ class _Run:
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = ANY (%s)",
                 [list(ROLES)],
             )
-            # A program that changes a password takes a moment to tell everybody.
-            threading.Event().wait(_GAP_SECONDS)
-            replacement = secret.with_suffix(".new")
-            replacement.write_text(new, encoding="utf-8")
-            replacement.rename(secret)
+        end = time.monotonic() + _REFUSED_SECONDS
+        while parts and _refusals(parts) == before and time.monotonic() < end:
+            threading.Event().wait(_PAUSE_SECONDS)
+        refused = _refusals(parts) > before
+        replacement = secret.with_suffix(".new")
+        replacement.write_text(new, encoding="utf-8")
+        replacement.rename(secret)
+        return refused
 
     def _until(self, met: Callable[[], bool], within: float, what: str, parts: list[Part]) -> None:
         end = time.monotonic() + within
@@ -325,6 +338,7 @@ class _Run:
         }
         return Outcome(
             changes=self._changes,
+            refused=self._refused,
             seconds=seconds,
             written={name: len(ids) for name, ids in written.items()},
             lost={name: len(wanted - found.keys()) for name, found in seen.items()},
@@ -346,6 +360,10 @@ class _Run:
             if time.monotonic() - moved > _SETTLE_SECONDS:
                 return
             threading.Event().wait(_PAUSE_SECONDS * 10)
+
+
+def _refusals(parts: Sequence[Part]) -> int:
+    return sum(part.child.log.read_text(encoding="utf-8").count(_REFUSED) for part in parts)
 
 
 class _Records:

@@ -16,5 +16,4 @@ def test_passwords_change_under_every_part_and_nothing_is_lost_or_doubled(
     assert outcome.is_well, outcome
     assert outcome.changes >= 1
     assert min(outcome.written.values()) > 10
-    relay = (tmp_path / "relay-outbox-0.log").read_text()
-    assert "password authentication failed" in relay, "the old password was tried"
+    assert outcome.refused >= 1, "no part tried the old password"
