@@ -223,4 +223,27 @@ class ConsumeSettings(ConsumerSettings):
     handler: str | None = None
     """`module:function`, unless the command line says it."""
 
+    processes: Annotated[int, Field(ge=1, le=256)] = 1
+    """Processes of the group under this one, for more cores; every other number is per process."""
+
     http: HttpSettings = HttpSettings()
+
+    @model_validator(mode="after")
+    def _shared(self) -> Self:
+        if self.processes > 1 and self.partitions is not None:
+            msg = (
+                "processes share the partitions of a group, and partitions takes them away from "
+                "it: set one of the two"
+            )
+            raise ValueError(msg)
+        return self
+
+    def of_process(self, number: int) -> Self:
+        """Return the settings of one of several processes, which answers its parent alone."""
+        own = {"host": "127.0.0.1", "port": None if self.http.port is None else 0, "hosts": ()}
+        return self.model_copy(
+            update={
+                "http": self.http.model_copy(update=own),
+                "instance": self.instance and f"{self.instance}-{number}",
+            }
+        )

@@ -69,18 +69,27 @@ def _bounded(text: str) -> list[str]:
 
 
 class _Text(logging.Formatter):
+    def __init__(self, process: int | None) -> None:
+        super().__init__()
+        self._process = "" if process is None else f"[{process}]"
+
     def format(self, record: logging.LogRecord) -> str:
-        at, name = self.formatTime(record), one_line(record.name)
+        at, name = self.formatTime(record), one_line(record.name) + self._process
         line = f"{at} {record.levelname:<7} {name}: {one_line(_message(record))}"
         return "\n".join([line, *_details(record)])
 
 
 class _Json(logging.Formatter):
+    def __init__(self, process: int | None) -> None:
+        super().__init__()
+        self._process = {} if process is None else {"process": process}
+
     def format(self, record: logging.LogRecord) -> str:
-        fields = {
+        fields: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
+            **self._process,
             "message": one_line(_message(record)),
         }
         if details := _details(record):
@@ -116,15 +125,19 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def configure(form: LogFormat, level: LogLevel = LogLevel.INFO) -> logging.Logger:
+def configure(
+    form: LogFormat, level: LogLevel = LogLevel.INFO, *, process: int | None = None
+) -> logging.Logger:
     """
     Send the log of this process to stderr, and return its logger.
+
+    `process` is its number, if it is one of several under a parent; each line names it.
 
     The loggers of an application are shown from the same level on.
     """
     least = logging.getLevelNamesMapping()[level.upper()]
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if form is LogFormat.JSON else _Text())
+    handler.setFormatter(_Json(process) if form is LogFormat.JSON else _Text(process))
     logging.basicConfig(level=least, handlers=[handler], force=True)
     for name in _QUIET:
         library = logging.getLogger(name)

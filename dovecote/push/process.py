@@ -132,7 +132,7 @@ def running(
                 http.host,
                 http.port,
                 hosts=http.hosts,
-                bounds=_bounds(len(scopes)),
+                bounds=bounds(settings.api),
                 health=known,
                 # They name all subscriptions, also those that some token may not see.
                 numbers=numbers if all(scope.sees_all for _, scope in scopes) else None,
@@ -144,8 +144,9 @@ def running(
         yield Running(Listening(http.host, port), feed)
 
 
-def _bounds(tokens: int) -> Bounds:
-    requests = room_for(tokens).requests
+def bounds(api: ApiSettings) -> Bounds:
+    """Return the most that clients of the API can take; one token is made if none is given."""
+    requests = room_for(max(1, len(api.tokens))).requests
     return Bounds(connections=requests + _OF_PROBES, requests=requests)
 
 

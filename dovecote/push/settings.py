@@ -312,6 +312,9 @@ class PushSettings(Settings):
     poll: PositiveDuration = timedelta(seconds=1)
     """How often to look for changes, in addition to notifications."""
 
+    processes: int = Field(default=1, ge=1, le=256)
+    """Processes under this one that share the work, for more cores."""
+
     http: PushHttpSettings = PushHttpSettings()
 
     api: ApiSettings = ApiSettings()
@@ -353,3 +356,8 @@ class PushSettings(Settings):
             )
             raise ValueError(msg)
         return self
+
+    def of_process(self) -> Self:
+        """Return the settings of one of several processes, which answers its parent alone."""
+        own = {"host": "127.0.0.1", "port": 0, "hosts": ()}
+        return self.model_copy(update={"http": self.http.model_copy(update=own)})

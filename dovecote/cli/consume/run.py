@@ -21,6 +21,8 @@ from dovecote.process.settings import load
 from dovecote.process.signals import on_end
 from dovecote.process.telemetry import set_up_spans
 from dovecote.process.tokens import asked
+from dovecote.processes.child import child
+from dovecote.processes.run import run_all
 from outbox.errors import BadSettings
 
 # Beyond the drain: to commit, and to leave the group.
@@ -51,11 +53,19 @@ def run(
     Every setting is also a variable: DOVECOTE_CONSUME_GROUP, DOVECOTE_CONSUME_HTTP__PORT,
     DOVECOTE_CONSUME_KAFKA__BOOTSTRAP_SERVERS.
     """
+    own = child(os.environ)
     settings = load(ConsumeSettings, config, prefix=PREFIX, environ=os.environ)
     reference = handler or settings.handler
     if reference is None:
         msg = "no handler: give --handler module:function, or set handler in the file"
         raise BadSettings(msg)
+    longest = settings.drain.total_seconds() + _LONGEST_END
+    if own is not None:
+        settings = settings.of_process(own.number)
+    elif settings.processes > 1 and not check:
+        log = configure(log_format, log_level)
+        run_all(settings.processes, settings.http, log, longest=longest)
+        return
     # Handlers and filters are the user's modules; those in the way of installed ones lose.
     sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds text
     consumer = Consumer(settings, load_function(reference, duty="handler"))
@@ -63,12 +73,11 @@ def run(
         said = asked([settings.kafka])
         typer.echo(f"settings are valid: group {settings.group!r}, {settings.policy}{said}")
         return
-    log = configure(log_format, log_level)
+    log = configure(log_format, log_level, process=own.number if own else None)
     set_up_spans(settings.group)
 
     def end(*_: object) -> None:
         consumer.stop()
-        longest = settings.drain.total_seconds() + _LONGEST_END
         threading.Thread(target=give_up, args=(log, longest, 0, _SILENT), daemon=True).start()
 
     on_end(end)
@@ -80,7 +89,10 @@ def run(
         log,
         part="consumer",
         labels={"group": settings.group},
-    ):
+    ) as port:
+        if own is not None:
+            own.serves(port)
+            own.ends_with_parent(end)
         log.info("group %r reads %s", settings.group, ", ".join(settings.topics))
         try:
             consumer.run()

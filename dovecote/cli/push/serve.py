@@ -39,17 +39,31 @@ def serve(
     from dovecote.process.memory import relax, take_turns
     from dovecote.process.telemetry import set_up_spans
     from dovecote.process.tokens import asked
-    from dovecote.push.process import engine, running
+    from dovecote.processes.child import child
+    from dovecote.processes.run import run_all
+    from dovecote.push.process import bounds, engine, running
     from dovecote.push.settings import PREFIX, PushSettings
     from dovecote.push.store.secrets import Keys
 
+    own = child(os.environ)
     settings = load(PushSettings, config, prefix=PREFIX, environ=os.environ)
     Keys(settings.secrets.keys)
     if check:
         said = asked(settings.brokers.values())
         typer.echo(f"settings are valid: brokers {', '.join(sorted(settings.brokers))}{said}")
         return
-    log = configure(log_format, log_level)
+    log = configure(log_format, log_level, process=own.number if own else None)
+    if own is None and settings.processes > 1:
+        run_all(
+            settings.processes,
+            settings.http,
+            log,
+            longest=_LONGEST_END,
+            bounds=bounds(settings.api),
+            max_body=settings.api.max_body,
+        )
+        return
+    settings = settings if own is None else settings.of_process()
     set_up_spans("dovecote-push")
     ending = threading.Event()
 
@@ -62,6 +76,9 @@ def serve(
         relax()
         take_turns()
         log.info("serving the API and the page on %s", found.at.url)
+        if own is not None:
+            own.serves(found.at.port)
+            own.ends_with_parent(end)
         ending.wait()
         threading.Thread(target=_give_up, daemon=True).start()
     log.info("stopped")

@@ -24,9 +24,9 @@ def served(
     *,
     part: str = "",
     labels: Mapping[str, str] = MappingProxyType({}),
-) -> Iterator[None]:
+) -> Iterator[int | None]:
     """
-    Serve in the background where the settings say, which is nowhere if they name no port.
+    Serve in the background where the settings say, and yield the port; without one, nowhere.
 
     `part` and `labels` name the process in the metric of its state; without `part` there is none.
 
@@ -34,7 +34,7 @@ def served(
         BadSettings: the address cannot be listened on.
     """
     if settings.port is None:
-        yield
+        yield None
         return
     with serve(
         settings.host,
@@ -46,7 +46,7 @@ def served(
         labels=labels,
     ) as port:
         log.info("serving /metrics, /healthz, /readyz on %s:%d", settings.host, port)
-        yield
+        yield port
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Decide what becomes of processes that end, and what they are together."""
