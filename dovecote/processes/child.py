@@ -1,5 +1,6 @@
 """The side of a process that a parent has started: it reports to it, and ends with it."""
 
+import contextlib
 import json
 import os
 import socket
@@ -22,7 +23,9 @@ class Child:
 
     def serves(self, port: int | None) -> None:
         """Tell the parent that the work begins, and where this process answers for itself."""
-        self._parent.sendall(json.dumps({"port": port}).encode() + b"\n")
+        # A parent that is gone already is noticed by `ends_with_parent`.
+        with contextlib.suppress(OSError):
+            self._parent.sendall(json.dumps({"port": port}).encode() + b"\n")
 
     def ends_with_parent(self, end: Callable[[], object]) -> None:
         """Call `end` in a thread of its own once the parent is gone, however it ended."""

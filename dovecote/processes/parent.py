@@ -89,7 +89,7 @@ class Parent:
         with ThreadPoolExecutor(len(self._members), "ask") as askers:
             try:
                 now = time.monotonic()
-                for member in self._members:
+                for member in list(self._members):
                     self._start(Member(member.number, now))
                 while not self._ending:
                     self._turn(askers)
@@ -141,10 +141,9 @@ class Parent:
             status = running.process.poll()
             if status is not None:
                 self._lose(number, running, status, now)
-        for member in self._members:
+        for member in list(self._members):
             if is_due(member, now):
-                self._start(started(member, now))
-                _log.info("process %d is started again", member.number)
+                self._restart(member, now)
         if now - self._asked >= _ASK_EVERY:
             self._asked = now
             asked = self.ports()
@@ -153,6 +152,17 @@ class Parent:
             ):
                 if report is not None:
                     self._reports[number] = (now, report)
+
+    def _restart(self, member: Member, now: float) -> None:
+        try:
+            self._start(started(member, now))
+        except OSError as error:  # of memory or descriptors, which may be there later
+            lost = ended(member, 1, now)
+            said = f"could not be started: {error.strerror}"
+            self._members[member.number] = replace(lost, ends=member.ends + 1, said=said)
+            _log.error("process %d %s", member.number, said)  # noqa: TRY400  # no fault of ours
+        else:
+            _log.info("process %d is started again", member.number)
 
     def _start(self, member: Member) -> None:
         ours, theirs = socket.socketpair()

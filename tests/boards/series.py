@@ -12,6 +12,7 @@ RELAY, STANDBY = (
     f'outbox="shop", job="dovecote-relay", instance="relay-{number}"' for number in (1, 2)
 )
 CONSUMER = 'group="shipping", job="dovecote-consumer", instance="consumer-1"'
+CHILD = 'process="1", job="dovecote-consumer", instance="consumer-1"'
 PLACE = f'topic="orders", partition="0", {CONSUMER}'
 PUSH = 'subscription="billing", job="dovecote-push", instance="push-1"'
 SPARK = 'query="days", job="dovecote-spark", instance="spark-1"'
@@ -81,6 +82,7 @@ HEALTHY: Mapping[str, str] = {
         for number in (1, 2)
         if part != "spark" or number == 1
     },
+    f"dovecote_process_restarts_total{{{CHILD}}}": counting(0),
     f"dovecote_kafka_token_expiry_seconds{{{TOKEN}}}": "3600+60x120",
     f"dovecote_kafka_token_failures_total{{{TOKEN}}}": counting(0),
     f"dovecote_relay_active{{{RELAY}}}": steady(1),

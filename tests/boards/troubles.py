@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from tests.boards.series import (
     BEGINS,
+    CHILD,
     CONSUMER,
     LASTS,
     PLACE,
@@ -67,6 +68,11 @@ TROUBLES = (
             **without(STANDBY),
             'up{job="dovecote-relay", instance="relay-2"}': then(1, 0),
         },
+    ),
+    _trouble(
+        "a process under a parent ends again and again",
+        "ProcessRestarting",
+        series={f"dovecote_process_restarts_total{{{CHILD}}}": faster(0, 1)},
     ),
     _trouble(
         "relays run, and none is active",

@@ -19,7 +19,7 @@ FRESH = 10.0
 
 
 Report: TypeAlias = tuple[float, HealthReport]
-"""What a process has said of itself, and when."""
+"""The last answer of a process about itself, with its time."""
 
 
 @dataclass(frozen=True, slots=True)
