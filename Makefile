@@ -24,7 +24,7 @@ IN_IMAGE := relay consume push producer otel schema-registry
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars demo webhook test matrix proof fuzz check audit sbom dist lock docs bench format clean $(addprefix bench-,$(BENCHES))
+.PHONY: help setup jars demo webhook test matrix proof fuzz check audit sbom dist lock docs bench scale format clean $(addprefix bench-,$(BENCHES))
 .SUFFIXES:
 # Benchmarks that run at once measure each other.
 .NOTPARALLEL:
@@ -110,6 +110,9 @@ bench: $(addprefix bench-,$(filter-out peers,$(BENCHES)))  ## every benchmark of
 
 $(addprefix bench-,$(BENCHES)): bench-%: jars
 	@$(BIN)/python -m benchmarks.$* $(ARGS)
+
+scale: jars $(DOCS_INSTALLED)  ## what an event costs as the work grows, drawn into docs/images/scale (ARGS='--only relay-keys')
+	@$(BIN)/python -m benchmarks.scale --folder docs/images/scale $(ARGS)
 
 setup: jars  ## only the environment and the jars
 

@@ -106,11 +106,11 @@ def topic_at(
 
 
 @contextmanager
-def relay(stack: Stack, dsn: str, **settings: str) -> Iterator[int]:
+def relay(stack: Stack, dsn: str, **settings: object) -> Iterator[int]:
     """Run `dovecote relay run` in its own process and yield its pid."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "relay.toml"
-        lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
+        lines = [f"{name} = {_toml(value)}" for name, value in settings.items()]
         servers = json.dumps(stack.kafka.bootstrap)
         config.write_text(
             "\n".join([*lines, "[kafka]", f'"bootstrap.servers" = {servers}']),
@@ -134,6 +134,12 @@ def relay(stack: Stack, dsn: str, **settings: str) -> Iterator[int]:
                 if process.wait(30) != 0:
                     log.seek(0)
                     print(log.read().decode(), file=sys.stderr)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{name} = {_toml(each)}" for name, each in value.items()) + " }"
+    return json.dumps(value)
 
 
 def cpu_seconds(pid: int) -> float:

@@ -160,7 +160,7 @@ class Parent:
             lost = ended(member, 1, now)
             said = f"could not be started: {error.strerror}"
             self._members[member.number] = replace(lost, ends=member.ends + 1, said=said)
-            _log.error("process %d %s", member.number, said)  # noqa: TRY400
+            _log.error("process %d %s", member.number, said)
         else:
             _log.info("process %d is started again", member.number)
 

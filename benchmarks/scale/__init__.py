@@ -1,0 +1,1 @@
+"""Measure what an event costs as the work grows, and draw it."""
