@@ -12,8 +12,8 @@ from outbox.errors import BadSettings, DovecoteError
 _FORMAT = "JSON"
 _OURS = "x-dovecote"
 _TIMEOUT_S = 30
-# The registry's own for a subject, a version or a schema that it does not have. The status 404 alone
-# may come from anybody at a wrong URL, and would make every type an addition.
+# The registry's own for a subject, a version or a schema that it does not have. Anybody at a wrong
+# URL may answer with the status 404 alone, and every type would seem to be added.
 _NONE_OF_IT = {40401, 40402, 40403}
 
 

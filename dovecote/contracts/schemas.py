@@ -35,7 +35,7 @@ _KEYS: Mapping[type, Mapping[str, Any]] = {
     found_by.TimeDeltaType: {"format": "duration"},
     found_by.DecimalType: {"format": "decimal"},
 }
-"""What keys are written as, of which msgspec's schemas say nothing."""
+"""The texts that keys are written as: msgspec's schemas say nothing of them."""
 
 _FORMATS: Mapping[type, str] = {
     found_by.DateTimeType: "date-time",
