@@ -16,14 +16,16 @@ Values of events as JSON (RFC 8259), with one form for each type that JSON itsel
 """
 
 import json
+import re
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache, singledispatch
+from importlib import import_module
 from math import isfinite
 from typing import Any
 from uuid import UUID
@@ -35,6 +37,12 @@ _DEEPEST = 200
 _MOST_SAID = 200
 _MOST_KINDS = 1_000
 _ROOT = "value"
+_MINUTE = timedelta(minutes=1)
+
+# Pydantic's and msgspec's types in which a number may hide.
+_NUMBERS_OF_PYDANTIC = re.compile(r"'(float|any|allow)'")
+_NUMBERS_OF_MSGSPEC = re.compile(r"\b(FloatType|AnyType|RawType|CustomType)\b")
+_SUSPECT = re.compile(rb"null|NaN|Infinity")
 
 
 def as_json(value: object) -> bytes:
@@ -101,13 +109,23 @@ def _form(value: Any) -> object:  # noqa: ANN401  # anything at all
 
 @_form.register
 def _(value: datetime) -> str:
+    if (offset := value.utcoffset()) is not None and offset % _MINUTE:
+        # RFC 3339 has no such offset. It is the local mean time of long ago.
+        value = value.astimezone(UTC)
     text = value.isoformat()
     return f"{text[:-6]}Z" if text.endswith("+00:00") else text
 
 
-@_form.register(date)
-@_form.register(time)
-def _(value: date | time) -> str:
+@_form.register
+def _(value: date) -> str:
+    return value.isoformat()
+
+
+@_form.register
+def _(value: time) -> str:
+    if (offset := value.utcoffset()) is not None and offset % _MINUTE:
+        msg = "a time of day has an offset from UTC with seconds, which RFC 3339 has not"
+        raise ValueError(msg)
     return value.isoformat()
 
 
@@ -159,15 +177,78 @@ _encode = json.JSONEncoder(
 ).encode
 
 
-def _find_own_json(kind: type) -> Callable[[Any], bytes] | None:
+class _NotFinite(ValueError):
+    """A number of a model or struct that JSON lacks, and where in it."""
+
+    def __init__(self, place: str, number: float) -> None:
+        super().__init__(f"JSON has no {number}")
+        self.place = place
+
+
+def _find_own_json(kind: Any) -> Callable[[Any], bytes] | None:  # noqa: ANN401  # a class of any library
     """Return what writes objects of a class whose library has a form of its own."""
     if hasattr(kind, "__pydantic_serializer__"):
         # It is asked for each time: a class that names others is built anew when they are known.
-        return lambda each: bytes(type(each).__pydantic_serializer__.to_json(each, by_alias=True))
+        return _finite(
+            lambda each: bytes(type(each).__pydantic_serializer__.to_json(each, by_alias=True)),
+            lambda each: type(each).__pydantic_serializer__.to_python(each, by_alias=True),
+            has_numbers=_pydantic_has_numbers(kind),
+        )
     if hasattr(kind, "__struct_fields__") and "msgspec" in sys.modules:
-        encode: Callable[[Any], bytes] = sys.modules["msgspec"].json.encode
-        return encode
+        msgspec = sys.modules["msgspec"]
+        has_numbers = _msgspec_has_numbers(kind)
+        return _finite(msgspec.json.encode, msgspec.to_builtins, has_numbers=has_numbers)
     return None
+
+
+def _finite(
+    write: Callable[[Any], bytes], plainly: Callable[[Any], object], *, has_numbers: bool
+) -> Callable[[Any], bytes]:
+    """Refuse what a library writes if it has put `null` in the place of NaN or infinity."""
+    if not has_numbers:
+        return write
+
+    def to_json(value: object) -> bytes:
+        text = write(value)
+        if _SUSPECT.search(text):
+            _require_finite(plainly(value), json.loads(text, parse_constant=_constant), "")
+        return text
+
+    return to_json
+
+
+def _require_finite(value: object, written: object, place: str) -> None:
+    match value, written:
+        case float(), None if not isfinite(value):
+            raise _NotFinite(place, value)
+        case Mapping(), dict():
+            for each, (name, text) in zip(value.values(), written.items(), strict=False):
+                _require_finite(each, text, _inner(place, name))
+        case ((list() | tuple()), list()):
+            for number, (each, text) in enumerate(zip(value, written, strict=False)):
+                _require_finite(each, text, f"{place}[{number}]")
+
+
+def _constant(name: str) -> None:
+    msg = f"JSON has no {name}"
+    raise ValueError(msg)
+
+
+def _pydantic_has_numbers(kind: Any) -> bool:  # noqa: ANN401  # as above
+    configured = getattr(kind, "model_config", None) or getattr(kind, "__pydantic_config__", None)
+    if configured and configured.get("ser_json_inf_nan") == "null":
+        return False  # its author wants it so
+    schema = kind.__dict__.get("__pydantic_core_schema__")
+    # A class that names others which are not known yet has none.
+    return not isinstance(schema, dict) or _NUMBERS_OF_PYDANTIC.search(str(schema)) is not None
+
+
+def _msgspec_has_numbers(kind: type) -> bool:
+    try:
+        found = import_module("msgspec.inspect").type_info(kind)
+    except Exception:  # noqa: BLE001  # its types may name what nobody can import here
+        return True
+    return _NUMBERS_OF_MSGSPEC.search(repr(found)) is not None
 
 
 _own_json: Callable[[type], Callable[[Any], bytes] | None] = lru_cache(_MOST_KINDS)(_find_own_json)
@@ -245,12 +326,25 @@ def _other(value: object, path: str, depth: int) -> object:
         found = _form(value)
     except InvalidEvent:
         raise
+    except _NotFinite as error:
+        raise _refused(f"{path}{error.place}"[:_MOST_SAID], error) from error
     except Exception as error:
         if members is not None:
             # Its library has refused it, and may not say which member is at fault.
             _object(members, path, depth)
+            path = _guilty(value, members, path)
         raise _refused(path, error) from error
     return _plain(found, path, depth + 1)
+
+
+def _guilty(value: Any, members: Iterable[str], path: str) -> str:  # noqa: ANN401  # as above
+    """Return the path of the member that pydantic refuses, or that of all if it refuses none."""
+    for name in members if hasattr(type(value), "__pydantic_serializer__") else ():
+        try:
+            type(value).__pydantic_serializer__.to_json(value, include={name})
+        except Exception:  # noqa: BLE001  # a serialiser of the user's own may raise anything
+            return _inner(path, name)
+    return path
 
 
 def _object(members: Mapping[Any, object], path: str, depth: int) -> dict[str, object]:
@@ -259,9 +353,12 @@ def _object(members: Mapping[Any, object], path: str, depth: int) -> dict[str, o
         name = _key(key, path)
         if name in found:
             raise _refused(path, f"two keys are written {name[:_MOST_SAID]!r}")
-        inner = f"{path}.{name}" if name.isidentifier() else f"{path}[{name[:_MOST_SAID]!r}]"
-        found[name] = _plain(each, inner, depth + 1)
+        found[name] = _plain(each, _inner(path, name), depth + 1)
     return found
+
+
+def _inner(path: str, name: str) -> str:
+    return f"{path}.{name}" if name.isidentifier() else f"{path}[{name[:_MOST_SAID]!r}]"
 
 
 def _key(key: object, path: str) -> str:

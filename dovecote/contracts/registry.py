@@ -12,8 +12,9 @@ from outbox.errors import BadSettings, DovecoteError
 _FORMAT = "JSON"
 _OURS = "x-dovecote"
 _TIMEOUT_S = 30
-# HTTP, and the registry's own for a subject, a version or a schema that it does not have.
-_NONE_OF_IT = {404, 40401, 40402, 40403}
+# The registry's own for a subject, a version or a schema that it does not have. Anybody at a wrong
+# URL may answer with the status 404 alone, and every type would seem to be added.
+_NONE_OF_IT = {40401, 40402, 40403}
 
 
 class RegistryRefused(DovecoteError):
@@ -76,7 +77,7 @@ def _latest(client: Any, subject: str) -> str | None:  # noqa: ANN401  # the cli
     try:
         return str(client.get_latest_version(subject).schema.schema_str)
     except error as raised:
-        if {raised.http_status_code, raised.error_code} & _NONE_OF_IT:
+        if raised.error_code in _NONE_OF_IT:
             return None
         raise
 

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 
+from dovecote.contracts.rules.constraints import LIMITS
 from dovecote.contracts.rules.contract import DIALECT
 from outbox.errors import BadSettings
 
@@ -20,6 +21,22 @@ _CLASSES = (
     found_by.TypedDictType,
     found_by.NamedTupleType,
 )
+_LIMITS = (
+    *("ge", "gt", "le", "lt", "max_digits", "decimal_places", "multiple_of"),
+    *("now_op", "tz_constraint"),
+)
+_WHOLE: Mapping[str, Any] = {"pattern": "^-?[0-9]+$"}
+_KEYS: Mapping[type, Mapping[str, Any]] = {
+    found_by.IntType: _WHOLE,
+    found_by.UUIDType: {"format": "uuid"},
+    found_by.DateType: {"format": "date"},
+    found_by.DateTimeType: {"format": "date-time"},
+    found_by.TimeType: {"format": "time"},
+    found_by.TimeDeltaType: {"format": "duration"},
+    found_by.DecimalType: {"format": "decimal"},
+}
+"""The texts that keys are written as: msgspec's schemas say nothing of them."""
+
 _FORMATS: Mapping[type, str] = {
     found_by.DateTimeType: "date-time",
     found_by.TimeType: "time",
@@ -51,14 +68,42 @@ def schema_of(kind: Any) -> dict[str, Any]:  # noqa: ANN401  # a class of any li
 
 
 class _Written(GenerateJsonSchema):
-    """Pydantic's schemas, with the format of decimals that msgspec names, too."""
+    """Pydantic's schemas, with formats that msgspec names, and limits that JSON Schema lacks."""
 
     def decimal_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401  # of pydantic's core
         """Return the schema of a decimal, which is written as its digits."""
         made = super().decimal_schema(schema)
         if made.get("type") == "string":
             made = {"type": "string", "format": "decimal"}
+        return _limited(made, schema)
+
+    def datetime_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401  # as above
+        """Return the schema of a datetime."""
+        return _limited(super().datetime_schema(schema), schema)
+
+    def date_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401  # as above
+        """Return the schema of a date."""
+        return _limited(super().date_schema(schema), schema)
+
+    def time_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401  # as above
+        """Return the schema of a time of day."""
+        return _limited(super().time_schema(schema), schema)
+
+    def timedelta_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401  # as above
+        """Return the schema of a duration."""
+        return _limited(super().timedelta_schema(schema), schema)
+
+    def dict_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401  # as above
+        """Return the schema of a dictionary, whose keys may be written as texts of some form."""
+        made = super().dict_schema(schema)
+        if (schema.get("keys_schema") or {}).get("type") == "int":
+            made.setdefault("propertyNames", _WHOLE)
         return made
+
+
+def _limited(made: dict[str, Any], schema: Any) -> dict[str, Any]:  # noqa: ANN401  # as above
+    limits = {name: str(schema[name]) for name in _LIMITS if schema.get(name) is not None}
+    return {**made, LIMITS: limits} if limits else made
 
 
 def _by_pydantic(kind: Any) -> dict[str, Any]:  # noqa: ANN401  # as above
@@ -138,7 +183,7 @@ def _with_formats(info: Any, schema: dict[str, Any]) -> None:  # noqa: ANN401  #
             _add_formats(field.type, each)
 
 
-def _add_formats(info: Any, schema: Any) -> None:  # noqa: ANN401, C901  # one for each kind
+def _add_formats(info: Any, schema: Any) -> None:  # noqa: ANN401, C901, PLR0912  # one for each kind
     """Name the formats of times in a schema, which is changed."""
     if not isinstance(schema, dict) or "$ref" in schema:
         return
@@ -146,7 +191,9 @@ def _add_formats(info: Any, schema: Any) -> None:  # noqa: ANN401, C901  # one f
         case found_by.Metadata():
             _add_formats(info.type, schema)
         case found_by.DateTimeType() | found_by.TimeType():
-            schema.setdefault("format", _FORMATS[type(info)])
+            wanted = _FORMATS[type(info)]
+            if schema.setdefault("format", wanted) == wanted and info.tz is not None:
+                schema[LIMITS] = {"tz_constraint": "aware" if info.tz else "naive"}
         case found_by.UnionType():
             for each in info.types:
                 for part in schema.get("anyOf") or [schema]:
@@ -156,9 +203,23 @@ def _add_formats(info: Any, schema: Any) -> None:  # noqa: ANN401, C901  # one f
             for each, part in zip(info.item_types, schema.get("prefixItems") or [], strict=False):
                 _add_formats(each, part)
         case found_by.DictType():
+            if (names := _names(info.key_type)) is not None:
+                schema.setdefault("propertyNames", names)
             _add_formats(info.value_type, schema.get("additionalProperties"))
         case _ if hasattr(info, "item_type"):
             _add_formats(info.item_type, schema.get("items"))
+
+
+def _names(info: Any) -> Mapping[str, Any] | None:  # noqa: ANN401  # as above
+    """Return the schema of a dictionary's keys, which are written as texts."""
+    while isinstance(info, found_by.Metadata):
+        info = info.type
+    match info:
+        case found_by.EnumType():
+            return {"enum": sorted(str(each.value) for each in info.cls)}
+        case found_by.LiteralType():
+            return {"enum": sorted(map(str, info.values))}
+    return _KEYS.get(type(info))
 
 
 def _may_be(info: Any, schema: Mapping[str, Any]) -> bool:  # noqa: ANN401  # as above

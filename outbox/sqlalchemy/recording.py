@@ -4,13 +4,15 @@ import sys
 from copy import copy
 from typing import Any, TypeAlias
 
+from sqlalchemy import Connection
 from sqlalchemy.event import listens_for
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from outbox import schema as _schema
 from outbox.errors import NoTransaction, UnsupportedConnection
 from outbox.event import Event, Limits
-from outbox.sqlalchemy.ledger import Entry, SessionLedger, batches
+from outbox.sqlalchemy.ledger import Entry, Savepoints, SessionLedger, batches
+from outbox.sqlalchemy.watched import savepoints, watch
 from outbox.tracing import gate
 from outbox.tracing.headers import with_trace
 from outbox.writing import statements
@@ -21,7 +23,13 @@ from outbox.writing.kinds import (
     SQLAlchemyAsyncScoped,
     SQLAlchemySession,
 )
-from outbox.writing.sqlalchemy import require_known, write_flushed
+from outbox.writing.sqlalchemy import (
+    RECORDER,
+    connection_for,
+    require_known,
+    write_flushed,
+    write_now,
+)
 
 AnySession: TypeAlias = SQLAlchemySession | SQLAlchemyAsync | SQLAlchemyAsyncScoped
 
@@ -52,7 +60,8 @@ def record(
     Raises:
         UnsupportedConnection: `session` is none of these, or its engine is of another driver;
             also a `TypeError`.
-        NoTransaction: the session begins no transaction by itself, and has none.
+        NoTransaction: the session begins no transaction by itself, and has none; or its
+            transaction has failed, is prepared, or is over.
         InvalidEvent: an event could never be published; none was recorded.
     """
     own = _session_of(session)
@@ -62,11 +71,21 @@ def record(
         return
     statements.append(given, schema=schema, limits=limits)  # raises now, and not at the commit
     current = _boundary(own)
-    ledger = _ledger_of(own)
-    ledger.entries += [Entry(each, schema, limits, current) for each in given]
-    if ledger.closing and not ledger.flushing:
-        # A `before_commit` listener that runs after ours: nothing else would write it.
-        _write_rows_and(own, ledger)
+    if not current.is_active:
+        msg = (
+            "the session's transaction has failed, is prepared, or is over, and takes no more "
+            "events: roll it back where it has failed, and record in the next one"
+        )
+        raise NoTransaction(msg)
+    ledger, around = _ledger_of(own), _savepoints(own)
+    entries = [Entry(each, schema, limits, current, around) for each in given]
+    ledger.entries += entries
+    if ledger.closing:
+        try:
+            _record_late(own, ledger, schema)
+        except BaseException:
+            ledger.withdraw(entries)
+            raise
 
 
 def _session_of(given: object) -> Session:
@@ -100,13 +119,36 @@ def _frozen(event: Event[Any]) -> Event[Any]:
     return found
 
 
+def _record_late(session: Session, ledger: SessionLedger[SessionTransaction], schema: str) -> None:
+    """Make sure that an event is written that a listener has recorded during a commit."""
+    flushing = ledger.flushing and session._flushing  # noqa: SLF001  # SQLAlchemy has no other way to ask
+    if not flushing or session.info.get(RECORDER) is not None:
+        # Our own listener of the commit, or of this flush, has run: nothing else would write it.
+        _write_rows_and(session, ledger)
+        return
+    # This flush writes it, unless listeners leave nothing to flush.
+    if (conn := connection_for(session, schema, "events")) is not None:
+        ledger.last = conn
+        watch(session, conn, undone=_undone, ending=_ending)
+
+
 def _ledger(session: Session) -> SessionLedger[SessionTransaction] | None:
     found: SessionLedger[SessionTransaction] | None = session.info.get(_INFO)
     return found
 
 
 def _ledger_of(session: Session) -> SessionLedger[SessionTransaction]:
-    found: SessionLedger[SessionTransaction] = session.info.setdefault(_INFO, SessionLedger())
+    root, found = session.get_transaction(), _ledger(session)
+    if found is None or found.root is not root:
+        found = session.info[_INFO] = SessionLedger(root)
+    return found
+
+
+def _savepoints(session: Session) -> Savepoints:
+    """Return the savepoints of others in which a session is, and hear of them from now on."""
+    found = savepoints(session.get_nested_transaction() or session.get_transaction())
+    for conn in {each[0] for each in found}:
+        watch(session, conn, undone=_undone, ending=_ending)
     return found
 
 
@@ -142,8 +184,24 @@ def _write(session: Session, ledger: SessionLedger[SessionTransaction]) -> None:
         first = batch[0]
         append = Append([each.event for each in batch], first.schema, first.limits)
         write_flushed(session, append)
-        within = _boundary(session)
-        ledger.wrote(batch, within, root=within.parent is None)
+        ledger.wrote(batch, _boundary(session), _savepoints(session))
+
+
+def _undone(session: Session, conn: Connection, savepoint: str) -> None:
+    """Forget what was recorded in a savepoint, and write again what was written there alone."""
+    if (ledger := _ledger(session)) is not None:
+        ledger.undo_in((conn, savepoint))
+
+
+def _ending(session: Session, conn: Connection) -> None:
+    """Write what a commit has left, where the session itself executes nothing any more."""
+    ledger = _ledger(session)
+    if ledger is None or ledger.last is not conn:
+        return
+    for batch in batches(ledger.due()):
+        first = batch[0]
+        write_now(conn, Append([each.event for each in batch], first.schema, first.limits))
+        ledger.wrote(batch, ledger.root)
 
 
 @listens_for(Session, "before_flush")
@@ -172,8 +230,13 @@ def _committing(session: Session) -> None:
 @listens_for(Session, "after_commit")
 def _committed(session: Session) -> None:
     ledger, savepoint = _ledger(session), session.get_nested_transaction()
-    if ledger is not None and savepoint is not None:
+    if ledger is None:
+        return
+    if savepoint is not None:
         ledger.release(savepoint, _around(savepoint))
+    elif ledger.last is not None and ledger.last.in_transaction():
+        # The transaction is that of a connection which somebody else commits.
+        _ending(session, ledger.last)
 
 
 @listens_for(Session, "after_soft_rollback")
@@ -188,7 +251,9 @@ def _ended(session: Session, transaction: SessionTransaction) -> None:
         return
     ledger.flushing = False  # a flush has a transaction of its own within this one
     if transaction.parent is None:
-        session.info.pop(_INFO, None)
+        # A listener that ran before this one may have recorded in the next transaction already.
+        if ledger.root is transaction:
+            del session.info[_INFO]
     elif transaction.nested:
         ledger.undo(transaction)  # nothing is left of one that was released
         ledger.ended()

@@ -51,8 +51,16 @@ def _on_connection(conn: Connection, append: Append) -> None:
         _execute(conn, append, append.statement())
 
 
+def write_now(conn: Connection, append: Append) -> None:
+    """Write on a connection, whatever the session does that has it."""
+    _on_connection(conn, append)
+
+
 def write_flushed(session: Session, append: Append) -> None:
     """Write on a session that has flushed the rows before it, or is just doing so."""
+    if (recorder := session.info.get(RECORDER)) is not None:
+        recorder.record(append.statement())
+        return
     conn = _connection_of(session, append.schema, "events")
     _require_transaction(conn)
     _require_one(session)
@@ -66,6 +74,8 @@ def require_known(session: Session, schema: str) -> None:
     Raises:
         UnsupportedConnection: it has no engine for the table of events, or one of another driver.
     """
+    if session.info.get(RECORDER) is not None:
+        return
     try:
         bind = session.get_bind(clause=_writing(schema, "events"))
     except UnboundExecutionError as error:

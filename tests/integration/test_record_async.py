@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy
 from opentelemetry import trace
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from sqlalchemy.exc import IntegrityError, InvalidRequestError
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import (
     AsyncConnection,
     AsyncEngine,
@@ -24,7 +24,7 @@ from sqlalchemy.pool import NullPool
 
 from dovecote.devstack.places import temporary_directory
 from dovecote.devstack.postgres.postgres import Postgres, server_user
-from outbox import Event, UnsupportedConnection, schema
+from outbox import Event, NoTransaction, UnsupportedConnection, schema
 from outbox.sqlalchemy import record
 from tests.support.writers import url
 from tests.support.written import stored
@@ -135,7 +135,7 @@ def test_events_are_prepared_and_committed_in_two_phases() -> None:
             record(session, of(1))
             session.prepare()
             assert values(postgres.dsn) == []
-            with pytest.raises(InvalidRequestError, match="prepared"):
+            with pytest.raises(NoTransaction, match="prepared"):
                 record(session, of(2))
             session.commit()
             assert values(postgres.dsn) == ["1"]

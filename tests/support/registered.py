@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -63,6 +64,9 @@ class _Answer(BaseHTTPRequestHandler):
                 number, newest = found[-1]
                 self._say(200, {"id": ID, "guid": GUID, "version": number, **newest})
                 return
+            if self.path.partition("?")[0].endswith("/versions/latest"):
+                self._say(404, {"error_code": 40401, "message": "Subject not found."})
+                return
             # The question whether a subject other than the topic's own is associated with it:
             # there is none.
             self._say(404, {"error_code": 404, "message": f"nothing at {self.path}"})
@@ -85,5 +89,31 @@ def registry() -> Iterator[Registry]:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server
+        server.shutdown()
+        thread.join()
+
+
+@contextmanager
+def answering(status: int, said: str) -> Iterator[str]:
+    """Yield the URL of a server that says the same to everybody."""
+
+    class Same(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said.encode())
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            """Keep quiet."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Same) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
         thread.join()

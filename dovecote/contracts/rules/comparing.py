@@ -1,6 +1,7 @@
 """Compare two JSON Schemas: each difference, with what it does to readers in each direction."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from dovecote.contracts.rules.change import (
@@ -12,15 +13,29 @@ from dovecote.contracts.rules.change import (
     not_judged,
     wider,
 )
-from dovecote.contracts.rules.constraints import constraints
+from dovecote.contracts.rules.constraints import admits, constraints
 from dovecote.contracts.rules.contract import Schema
+from dovecote.contracts.rules.properties import (
+    added,
+    names,
+    presence,
+    removed,
+    required,
+    rest,
+    same,
+)
 from dovecote.contracts.rules.shape import ANNOTATIONS, CannotJudge, Shape, shapes
 
 ROOT = "value"
 _DEEPEST = 60
 _MOST_SAID = 200
 
-_NESTED = frozenset({"properties", "required", "additionalProperties", "items", "prefixItems"})
+_NESTED = frozenset(
+    {
+        *("properties", "required", "additionalProperties", "propertyNames"),
+        *("items", "prefixItems"),
+    }
+)
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
@@ -48,7 +63,7 @@ class _Comparison:
         try:
             olds, news = shapes(old, self._old), shapes(new, self._new)
         except CannotJudge as error:
-            if not _same(old, new) or self._old != self._new:
+            if not same(old, new) or self._old != self._new:
                 yield not_judged(path, f"the schema is compared with difficulty: {error}")
             return
         yield from self._alternatives(path, olds, news)
@@ -64,6 +79,7 @@ class _Comparison:
         pairs, gone, come = _paired(olds, news)
         for old, new in pairs:
             yield from self._pair(path, old, new)
+        gone, come = _without_whole(gone, news), _without_whole(come, olds)
         if len(gone) == len(come) == 1:
             yield _type_changed(path, gone[0], come[0])
             return
@@ -88,6 +104,8 @@ class _Comparison:
             if (pair := (old.definition, new.definition)) in self._met:
                 return
             self._met.add(pair)
+        if old.kind != new.kind:
+            yield _number_changed(path, old, new)
         yield from _enumeration(path, old, new)
         known = frozenset({"enum"})
         if old.kind == "object":
@@ -109,14 +127,14 @@ class _Comparison:
         for name in olds:
             if name in news:
                 inner = f"{path}.{name}"
-                yield from _presence(inner, was=_required(old, name), is_=_required(new, name))
+                yield from presence(inner, was=required(old, name), is_=required(new, name))
                 yield from self.schemas(inner, olds[name], news[name])
             elif name in gone:
-                yield renamed.get(name) or _removed(f"{path}.{name}", old, new, name)
+                yield renamed.get(name) or removed(f"{path}.{name}", old, new, name)
         found = {each for each in renamed if each in come}
         for name in come:
             if name not in found:
-                yield _added(f"{path}.{name}", old, new, name)
+                yield added(f"{path}.{name}", old, new, name)
         yield from self._others(path, old, new)
 
     def _renamed(
@@ -133,16 +151,16 @@ class _Comparison:
             return {}
         (was,), (is_,) = gone, come
         one, other = old["properties"][was], new["properties"][is_]
-        if not _same(one, other) or (was in _names(old)) != (is_ in _names(new)):
+        if not same(one, other) or (was in names(old)) != (is_ in names(new)):
             return {}
-        removed = _removed(f"{path}.{was}", old, new, was)
-        added = _added(f"{path}.{is_}", old, new, is_)
+        less = removed(f"{path}.{was}", old, new, was)
+        more = added(f"{path}.{is_}", old, new, is_)
         change = Change(
             f"{path}.{was}",
             f"it seems to be renamed to {is_}",
-            _worse(removed.backward, added.backward),
-            _worse(removed.forward, added.forward),
-            "; ".join(dict.fromkeys(each.why for each in (removed, added) if each.why))
+            _worse(less.backward, more.backward),
+            _worse(less.forward, more.forward),
+            "; ".join(dict.fromkeys(each.why for each in (less, more) if each.why))
             or "readers see the default in place of what the other name has",
         )
         return {was: change, is_: change}
@@ -150,35 +168,57 @@ class _Comparison:
     def _others(
         self, path: str, old: Mapping[str, Any], new: Mapping[str, Any]
     ) -> Iterator[Change]:
-        was, is_ = (each.get("additionalProperties", True) for each in (old, new))
-        if is_ is False or was is False:
-            if was is not False:
-                yield narrower(path, "other properties are refused", "old records may have some")
-            elif is_ is not False:
-                yield fine(path, "other properties are ignored")
-        elif _open(was) and _open(is_):
-            return
-        elif _open(was):
-            yield narrower(path, "other properties must fit a schema")
-        elif _open(is_):
-            yield wider(path, "other properties may be anything")
-        else:
+        was, is_ = rest(old), rest(new)
+        if isinstance(was, Mapping) and isinstance(is_, Mapping):
             yield from self.schemas(f"{path}.*", was, is_)
+        elif is_ is False and was is not False:
+            yield narrower(path, "other properties are refused", "old records may have some")
+        elif was is False and is_ is None:
+            yield fine(path, "other properties are ignored")
+        elif was is False and is_ is not False:
+            what = "other properties are allowed"
+            yield wider(path, what, "old readers refuse properties that they do not know")
+        elif was is True and isinstance(is_, Mapping):
+            yield narrower(path, "other properties must fit a schema")
+        elif isinstance(was, Mapping) and is_ is True:
+            yield wider(path, "other properties may be anything")
+        forms = old.get("propertyNames"), new.get("propertyNames")
+        if not same(*forms):
+            if None in forms:
+                change = narrower if forms[0] is None else wider
+                yield change(path, "the names of its properties have another form")
+            else:
+                yield not_judged(path, "`propertyNames` is different")
 
     def _arrays(
         self, path: str, old: Mapping[str, Any], new: Mapping[str, Any]
     ) -> Iterator[Change]:
         olds, news = old.get("prefixItems") or [], new.get("prefixItems") or []
-        if len(olds) != len(news):
-            what = f"it has {len(news)} places with a schema of their own, and had {len(olds)}"
-            yield both(path, what, "readers expect the other number")
-        for at, (one, other) in enumerate(zip(olds, news, strict=False)):
-            yield from self.schemas(f"{path}[{at}]", one, other)
-        was, is_ = (each.get("items", True) for each in (old, new))
-        if False in (was, is_) and was is not is_:
-            yield (narrower if is_ is False else wider)(path, "the rest of the list has changed")
-        elif not (was is False and is_ is False):
-            yield from self.schemas(f"{path}[]", was, is_)
+        was, is_ = _rest_of_list(old), _rest_of_list(new)
+        for at in range(max(len(olds), len(news))):
+            one = olds[at] if at < len(olds) else was
+            other = news[at] if at < len(news) else is_
+            yield from self._items(f"{path}[{at}]", one, other)
+        yield from self._items(f"{path}[]", was, is_)
+
+    def _items(self, path: str, old: Schema, new: Schema) -> Iterator[Change]:
+        if old is False and new is False:
+            return
+        if old is False:
+            yield wider(path, "there may be such an item")
+        elif new is False:
+            yield narrower(path, "there is no such item any more")
+        else:
+            yield from self.schemas(path, old, new)
+
+
+def _rest_of_list(schema: Mapping[str, Any]) -> Schema:
+    """Return what the items have to be that have no place of their own; False: there are none."""
+    most, places = schema.get("maxItems"), schema.get("prefixItems") or []
+    if isinstance(most, int) and most <= len(places):
+        return False
+    found: Schema = schema.get("items", True)
+    return found
 
 
 def _paired(
@@ -187,17 +227,36 @@ def _paired(
     """Return the alternatives that belong together, the old ones that are left, and the new."""
     pairs, gone, come = [], [], [*news]
     for old in olds:
-        same = [each for each in come if each.kind == old.kind]
+        alike = [each for each in come if each.kind == old.kind]
         several = max(_count(olds, old.kind), _count(news, old.kind)) > 1
         if several:
             # One class among several is another one if its name is.
-            same = [each for each in same if each.name == old.name]
-        if same:
-            pairs.append((old, same[0]))
-            come.remove(same[0])
+            alike = [each for each in alike if each.name == old.name]
+        if alike:
+            pairs.append((old, alike[0]))
+            come.remove(alike[0])
         else:
             gone.append(old)
+    # A whole number is a number, too.
+    for one, other in (("integer", "number"), ("number", "integer")):
+        left = [each for each in gone if each.kind == one]
+        right = [each for each in come if each.kind == other]
+        if len(left) == len(right) == 1:
+            pairs.append((left[0], right[0]))
+            gone.remove(left[0])
+            come.remove(right[0])
     return pairs, gone, come
+
+
+def _without_whole(given: list[Shape], others: list[Shape]) -> list[Shape]:
+    """Leave out whole numbers if the other side has all numbers."""
+    if any(each.kind == "number" and not _limiting(each) for each in others):
+        return [each for each in given if each.kind != "integer"]
+    return given
+
+
+def _limiting(shape: Shape) -> bool:
+    return bool({*shape.schema} - ANNOTATIONS)
 
 
 def _count(given: list[Shape], kind: str) -> int:
@@ -216,12 +275,14 @@ def _nullability(path: str, olds: list[Shape], news: list[Shape]) -> Iterator[Ch
 
 def _type_changed(path: str, old: Shape, new: Shape) -> Change:
     what = f"it was {_article(_said(old))}, and is {_article(_said(new))}"
-    match old.kind, new.kind:
-        case "integer", "number" if new.values is None:
-            return wider(path, what, "old readers of a whole number refuse a fraction")
-        case "number", "integer" if old.values is None:
-            return narrower(path, what, "old records may have fractions")
     return both(path, what, "no reader takes one for the other")
+
+
+def _number_changed(path: str, old: Shape, new: Shape) -> Change:
+    what = f"it was {_article(_said(old))}, and is {_article(_said(new))}"
+    if new.kind == "number":
+        return wider(path, what, "old readers of a whole number refuse a fraction")
+    return narrower(path, what, "old records may have fractions")
 
 
 def _enumeration(path: str, old: Shape, new: Shape) -> Iterator[Change]:
@@ -229,10 +290,18 @@ def _enumeration(path: str, old: Shape, new: Shape) -> Iterator[Change]:
     if was is None and is_ is None:
         return
     if was is None:
-        yield narrower(path, f"it must be one of {_some(is_ or [])}")
+        change = narrower(path, f"it must be one of {_some(is_ or [])}")
+        if refused := [each for each in is_ or [] if not admits(old.schema, each)]:
+            why = f"{change.why}; old readers refuse {_some(refused)}"
+            change = replace(change, forward=Verdict.BREAKS, why=why)
+        yield change
         return
     if is_ is None:
-        yield wider(path, f"it need be none of {_some(was)}")
+        change = wider(path, f"it need be none of {_some(was)}")
+        if refused := [each for each in was if not admits(new.schema, each)]:
+            why = f"{change.why}; new readers refuse {_some(refused)}"
+            change = replace(change, backward=Verdict.BREAKS, why=why)
+        yield change
         return
     if gone := [each for each in was if not _within(each, is_)]:
         yield narrower(path, f"it is never {_some(gone)}", "old records may have it")
@@ -248,85 +317,21 @@ def _keywords(path: str, old: Shape, new: Shape, known: frozenset[str]) -> Itera
     judged, found = constraints(path, old.schema, new.schema)
     yield from found
     for name in sorted({*old.schema, *new.schema} - ANNOTATIONS - known - judged):
-        if not _same(old.schema.get(name), new.schema.get(name)):
+        if not same(old.schema.get(name), new.schema.get(name)):
             yield not_judged(path, f"`{name}` is different")
-
-
-def _presence(path: str, *, was: bool, is_: bool) -> Iterator[Change]:
-    if is_ and not was:
-        yield narrower(path, "it is required", "old records may lack it")
-    elif was and not is_:
-        yield wider(path, "it is optional", "new records may lack it, and old readers need it")
-
-
-def _added(path: str, old: Mapping[str, Any], new: Mapping[str, Any], name: str) -> Change:
-    needed, refused = _required(new, name), old.get("additionalProperties", True)
-    forward, reasons = Verdict.FINE, []
-    if needed:
-        reasons.append("old records lack it")
-    if refused is False:
-        forward = Verdict.BREAKS
-        reasons.append("old readers refuse properties that they do not know")
-    elif not _open(refused):
-        forward = Verdict.NOT_JUDGED
-        reasons.append("old readers take it for one of the others")
-    backward = Verdict.BREAKS if needed else Verdict.FINE
-    what = "it is added, and required" if needed else "it is added, and optional"
-    return Change(path, what, backward, forward, "; ".join(reasons))
-
-
-def _removed(path: str, old: Mapping[str, Any], new: Mapping[str, Any], name: str) -> Change:
-    needed, refused = _required(old, name), new.get("additionalProperties", True)
-    backward, reasons = Verdict.FINE, []
-    if refused is False:
-        backward = Verdict.BREAKS
-        reasons.append("new readers refuse properties that they do not know")
-    elif not _open(refused):
-        backward = Verdict.NOT_JUDGED
-        reasons.append("new readers take it for one of the others")
-    if needed:
-        reasons.append("old readers need it")
-    forward = Verdict.BREAKS if needed else Verdict.FINE
-    what = "it is removed, and was required" if needed else "it is removed, and was optional"
-    return Change(path, what, backward, forward, "; ".join(reasons))
-
-
-def _required(schema: Mapping[str, Any], name: str) -> bool:
-    """Return whether a reader needs a property: none needs one that is computed."""
-    computed = (schema.get("properties") or {}).get(name)
-    is_computed = isinstance(computed, Mapping) and computed.get("readOnly") is True
-    return name in _names(schema) and not is_computed
-
-
-def _names(schema: Mapping[str, Any]) -> list[str]:
-    return schema.get("required") or []
 
 
 def _default(path: str, old: Schema, new: Schema) -> Iterator[Change]:
     if isinstance(old, bool) or isinstance(new, bool) or "default" not in {**old, **new}:
         return
     was, is_ = old.get("default", ...), new.get("default", ...)
-    if was is not ... and is_ is not ... and not _same(was, is_):
+    if was is not ... and is_ is not ... and not same(was, is_):
         yield fine(path, f"its default was {_some([was])}, and is {_some([is_])}")
-
-
-def _open(given: object) -> bool:
-    return given is True or given == {}
 
 
 def _worse(one: Verdict, other: Verdict) -> Verdict:
     ranked = [Verdict.FINE, Verdict.NOT_JUDGED, Verdict.BREAKS]
     return max(one, other, key=ranked.index)
-
-
-def _same(one: object, other: object) -> bool:
-    """Return whether two parts of schemas are equal, titles and descriptions aside."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        names = {*one, *other} - {"title", "description"}
-        return all(
-            name in one and name in other and _same(one[name], other[name]) for name in names
-        )
-    return type(one) is type(other) and one == other
 
 
 def _said(shape: Shape) -> str:

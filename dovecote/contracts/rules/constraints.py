@@ -1,18 +1,28 @@
 """Compare the constraints of two schemas of one kind: bounds, lengths, formats, patterns."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from dovecote.contracts.rules.change import Change, both, narrower, not_judged, wider
+from dovecote.contracts.rules.shape import ANNOTATIONS
+from outbox.contracts.formats import CHECKED
 
 _LOWER = (("minLength", "length"), ("minItems", "number of items"), ("minProperties", "size"))
 _UPPER = (("maxLength", "length"), ("maxItems", "number of items"), ("maxProperties", "size"))
 _NUMBERS = frozenset({"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf"})
 _TEXTS = ("format", "contentEncoding")
+
+LIMITS = "x-limits"
+"""The keyword for limits of a class that JSON Schema has no words for, such as a least date."""
+
+_LESS_IS_NARROWER = frozenset({"le", "lt", "max_digits", "decimal_places"})
+_MORE_IS_NARROWER = frozenset({"ge", "gt"})
 _JUDGED = (
     _NUMBERS
     | frozenset(name for name, _ in (*_LOWER, *_UPPER))
-    | frozenset({*_TEXTS, "pattern", "uniqueItems"})
+    | frozenset({*_TEXTS, "pattern", "uniqueItems", LIMITS})
 )
 
 _Bound = tuple[float, bool]
@@ -23,6 +33,38 @@ def constraints(
 ) -> tuple[frozenset[str], list[Change]]:
     """Return the keywords that are judged here, and what of them has changed."""
     return _JUDGED, [*_changes(path, old, new)]
+
+
+def admits(schema: Mapping[str, Any], value: Any) -> bool:  # noqa: ANN401  # any value of JSON
+    """Return whether a value fits the constraints of a schema; in doubt it does not."""
+    given = {name: each for name, each in schema.items() if name not in ANNOTATIONS}
+    try:
+        return all(_admits(name, each, value) for name, each in given.items())
+    except (TypeError, ValueError, ArithmeticError, re.error):
+        return False
+
+
+def _admits(name: str, limit: Any, value: Any) -> bool:  # noqa: ANN401, PLR0911  # one for each
+    match name:
+        case "minimum":
+            return bool(value >= limit)
+        case "maximum":
+            return bool(value <= limit)
+        case "exclusiveMinimum":
+            return bool(value > limit)
+        case "exclusiveMaximum":
+            return bool(value < limit)
+        case "multipleOf":
+            return Decimal(str(value)) % Decimal(str(limit)) == 0
+        case "minLength":
+            return bool(len(value) >= limit)
+        case "maxLength":
+            return bool(len(value) <= limit)
+        case "pattern":
+            return re.search(limit, value) is not None
+        case "format":
+            return limit in CHECKED and CHECKED[limit](value)
+    return False
 
 
 def _changes(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
@@ -42,6 +84,7 @@ def _changes(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Itera
     for name in _TEXTS:
         yield from _text(path, name, old.get(name), new.get(name))
     yield from _pattern(path, old.get("pattern"), new.get("pattern"))
+    yield from _limits(path, old.get(LIMITS) or {}, new.get(LIMITS) or {})
     if (was := bool(old.get("uniqueItems"))) != (is_ := bool(new.get("uniqueItems"))):
         what = "its items are unique" if is_ else "its items may repeat"
         yield (narrower if is_ and not was else wider)(path, what)
@@ -54,7 +97,7 @@ def _bounds(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterat
     ):
         was, is_ = _bound(old, plain, exclusive, sign), _bound(new, plain, exclusive, sign)
         if was != is_:
-            said = f"{what} was {_bound_said(was)}, and is {_bound_said(is_)}"
+            said = f"{what} was {_bound_said(was, sign)}, and is {_bound_said(is_, sign)}"
             yield (narrower if is_ > was else wider)(path, said)
 
 
@@ -70,11 +113,11 @@ def _bound(schema: Mapping[str, Any], plain: str, exclusive: str, sign: int) -> 
     return max(found)
 
 
-def _bound_said(bound: _Bound) -> str:
+def _bound_said(bound: _Bound, sign: int) -> str:
     number, is_exclusive = bound
     if number == float("-inf"):
         return "free"
-    return f"{abs(number):g}{' without itself' if is_exclusive else ''}"
+    return f"{number * sign}{' without itself' if is_exclusive else ''}"
 
 
 def _limit(path: str, what: str, was: float, is_: float, *, sign: int) -> Iterator[Change]:
@@ -124,3 +167,31 @@ def _pattern(path: str, was: object, is_: object) -> Iterator[Change]:
         yield wider(path, f"it need not match {was!r}")
     else:
         yield not_judged(path, f"its pattern was {was!r}, and is {is_!r}")
+
+
+def _limits(path: str, was: Any, is_: Any) -> Iterator[Change]:  # noqa: ANN401  # any JSON
+    if not isinstance(was, dict) or not isinstance(is_, dict):
+        if was != is_:
+            yield not_judged(path, f"`{LIMITS}` is different")
+        return
+    for name in sorted({*was, *is_}):
+        one, other = was.get(name), is_.get(name)
+        if one == other:
+            continue
+        said = f"its limit `{name}` was {one or 'free'}, and is {other or 'free'}"
+        change = _moved(name, one, other)
+        yield change(path, said)
+
+
+def _moved(name: str, was: object, is_: object) -> Callable[[str, str], Change]:
+    if was is None or is_ is None:
+        return narrower if was is None else wider
+    try:
+        difference = Decimal(str(is_)) - Decimal(str(was))
+    except InvalidOperation:
+        return not_judged
+    if name in _LESS_IS_NARROWER:
+        difference = -difference
+    elif name not in _MORE_IS_NARROWER:
+        return not_judged
+    return narrower if difference > 0 else wider

@@ -123,6 +123,55 @@ def test_readers_of_json_get_the_same_back(moment: Any) -> None:
     assert pydantic.TypeAdapter(kind).validate_json(text) == {"it": moment}
 
 
+class Reading(pydantic.BaseModel):
+    degrees: float
+    more: list[float] = []
+    none: str | None = None
+
+
+class Constant(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(ser_json_inf_nan="constants")
+    degrees: float
+
+
+class Open(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="allow")
+
+
+class Raw(pydantic.BaseModel):
+    data: bytes
+
+
+class Measured(msgspec.Struct):
+    degrees: float
+    any: Any = None
+
+
+_SECONDS = timezone(timedelta(minutes=19, seconds=32))
+
+
+def test_an_offset_with_seconds_is_written_as_another_of_the_same_moment() -> None:
+    moment = datetime(1900, 1, 1, tzinfo=_SECONDS)
+    text = as_json([moment])
+    assert json.loads(text) == ["1899-12-31T23:40:28Z"]
+    assert msgspec.json.decode(text, type=list[datetime]) == [moment]
+
+
+@pytest.mark.parametrize(("how", "written"), [("null", None), ("strings", "NaN")])
+def test_a_model_may_say_how_it_writes_what_json_lacks(how: Any, written: object) -> None:
+    class Chosen(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(ser_json_inf_nan=how)
+        degrees: float
+        text: str = "null"
+
+    assert json.loads(as_json(Chosen(degrees=math.nan)))["degrees"] == written
+
+
+def test_a_null_beside_a_number_is_no_refusal() -> None:
+    assert json.loads(as_json(Reading(degrees=1)))["none"] is None
+    assert json.loads(as_json(Measured(1.0)))["any"] is None
+
+
 def endless() -> list[object]:
     found: list[object] = []
     found.append(found)
@@ -157,6 +206,15 @@ def unchecked() -> Model:
         (Line, "event value .*Line is a class; pass an object of it"),
         ({"a": endless()}, "nested too deeply, or contains itself"),
         (unchecked(), "value.total .*JSON has no object"),
+        (Reading(degrees=math.nan), "event value.degrees .*JSON has no nan"),
+        (Reading(degrees=1, more=[1, -math.inf]), r"value.more\[1\] .*JSON has no -inf"),
+        ([Line(Reading(degrees=math.nan))], r"event value\[0\].price.degrees .*no nan"),
+        (Measured(1.0, {"a b": [math.inf]}), r"value.any\['a b'\]\[0\] .*JSON has no inf"),
+        (Line(Measured(math.nan)), "event value.price.degrees .*JSON has no nan"),
+        (Constant(degrees=math.nan), "value.degrees .*JSON has no nan"),
+        (Open.model_validate({"x": math.nan}), "value.x .*JSON has no nan"),
+        (Line(Raw(data=b"\xff")), "event value.price.data .*invalid utf-8"),
+        (time(1, tzinfo=_SECONDS), "event value .*with seconds"),
     ],
 )
 def test_a_refusal_says_where_in_the_value(value: object, said: str) -> None:
@@ -174,7 +232,7 @@ def test_a_serialiser_that_raises_is_a_refusal() -> None:
             msg = "no such colour"
             raise KeyError(msg)
 
-    with pytest.raises(InvalidEvent, match=r"event value .*no such colour"):
+    with pytest.raises(InvalidEvent, match=r"event value.a .*no such colour"):
         as_json(Odd())
 
 

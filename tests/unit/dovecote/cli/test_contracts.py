@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from dovecote.cli.main import app
 from dovecote.contracts.registry import RegistryRefused
 from outbox import BadSettings
-from tests.support.registered import Registry
+from tests.support.registered import Registry, answering
 
 SHOP = """
     from dataclasses import dataclass
@@ -254,6 +254,26 @@ def test_a_registry_with_schemas_of_others_or_away_is_said(registry: Registry) -
     away = contracts("check", "-m", "shop_events", "--registry", "http://127.0.0.1:9")
     assert isinstance(away.exception, RegistryRefused)
     assert "the schema registry did not read drafts-Drafted" in str(away.exception)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (401, '{"error_code": 40101, "message": "Unauthorized"}'),
+        (404, "<html>no such page</html>"),
+        (404, '{"error_code": 404, "message": "HTTP 404 Not Found"}'),
+        (409, '{"error_code": 409, "message": "incompatible"}'),
+        (200, "<html>sign in</html>"),
+        (200, "[]"),
+        (200, "{}"),
+    ],
+)
+@pytest.mark.usefixtures("shop")
+def test_an_answer_that_is_no_registrys_is_no_addition(status: int, said: str) -> None:
+    with answering(status, said) as url:
+        for command in ("check", "export"):
+            found = contracts(command, "-m", "shop_events", "--registry", url)
+            assert isinstance(found.exception, RegistryRefused), (command, found.output)
 
 
 def test_the_document_is_the_same_in_json_and_yaml_and_the_page_has_all_fields(

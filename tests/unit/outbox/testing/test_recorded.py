@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from outbox import Event, InvalidEvent, NoTransaction, UnsupportedConnection, write, write_async
+from outbox.sqlalchemy import record
 from outbox.testing import recorded, written, written_async
 
 
@@ -188,6 +189,22 @@ def test_a_session_of_any_database_is_recorded_with_its_savepoints(session: Sess
         session.rollback()
         write(session, order(5))
         session.close()
+    assert numbers(made.events) == numbers(made.committed) == [1, 2]
+
+
+def test_what_a_session_keeps_is_recorded_once_it_commits(session: Session) -> None:
+    with recorded(session) as made:
+        record(session, order(1))
+        with session.begin_nested():
+            record(session, order(2))
+        savepoint = session.begin_nested()
+        record(session, order(3))
+        session.flush()
+        savepoint.rollback()
+        assert made.committed == []
+        session.commit()
+        record(session, order(4))
+        session.rollback()
     assert numbers(made.events) == numbers(made.committed) == [1, 2]
 
 
