@@ -80,7 +80,8 @@ def require_timeout(timeout: float) -> None:
     Raises:
         BadSettings: the number is impossible.
     """
-    if not 0 <= timeout <= _DAY:
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if not is_number or not 0 <= timeout <= _DAY:
         msg = f"timeout={timeout!r} is not a number of seconds from 0 to 86400"
         raise BadSettings(msg)
 
