@@ -21,7 +21,7 @@ _NO_SERVER = (
 
 
 class _Info(SimpleNamespace):
-    """What the connection knows of itself."""
+    """The few facts that a connection without a server has."""
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(_NO_SERVER.format(name=f"info.{name}"))
