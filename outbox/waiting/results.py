@@ -80,10 +80,13 @@ def require_timeout(timeout: float) -> None:
     Raises:
         BadSettings: the number is impossible.
     """
-    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-    if not is_number or not 0 <= timeout <= _DAY:
+    if not _is_number(timeout) or not 0 <= timeout <= _DAY:
         msg = f"timeout={timeout!r} is not a number of seconds from 0 to 86400"
         raise BadSettings(msg)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def told(lane: Lane, *, left: bool, free: bool, after: float) -> Published | Parked | None:
