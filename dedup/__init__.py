@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from dedup.retries.backoff import Backoff
     from dedup.retries.plan import Exceptions, Plan, Tier
     from dedup.retries.tenacity import Tenacity
+    from dedup.rules.identity import Identity
     from dedup.rules.waiting import Applied, TimedOut
     from dedup.settings.consumer import ConsumerSettings
-    from dedup.testing import Trial
+    from dedup.testing import Outcome, StillWaiting, Trial
     from dedup.waiting.handled import handled, handled_async
     from dedup.waiting.waits import Waits
 
@@ -47,14 +48,17 @@ __all__ = [
     "DeadTopic",
     "Done",
     "Exceptions",
+    "Identity",
     "Inbox",
     "InboxClaims",
     "NonRetriable",
+    "Outcome",
     "Output",
     "Plan",
     "Result",
     "Retry",
     "Skip",
+    "StillWaiting",
     "TakenOver",
     "Tenacity",
     "Tier",
@@ -79,8 +83,11 @@ if not TYPE_CHECKING:
             "ConsumerSettings": "dedup.settings.consumer",
             "DeadTopic": "dedup.kafka.dead_topic",
             "Exceptions": "dedup.retries.plan",
+            "Identity": "dedup.rules.identity",
             "Inbox": "dedup.inbox.inbox",
+            "Outcome": "dedup.testing",
             "Plan": "dedup.retries.plan",
+            "StillWaiting": "dedup.testing",
             "Tenacity": "dedup.retries.tenacity",
             "Tier": "dedup.retries.plan",
             "TimedOut": "dedup.rules.waiting",

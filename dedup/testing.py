@@ -37,6 +37,7 @@ from dedup.serving.serving import Serving, answering
 from outbox import envelope
 from outbox.errors import DovecoteError, InvalidEvent
 from outbox.event import Event
+from outbox.writing.declared import as_event
 
 What: TypeAlias = Literal["handled", "skipped", "held", "waits", "retry", "dead_letter", "parked"]
 """
@@ -142,8 +143,16 @@ class Trial:
             unchosen="alone",  # every other record goes through the policy, and is noted
         )
 
-    def feed(self, *records: Event | Record) -> list[Outcome]:
-        """Deliver records as one poll batch, and return the outcomes."""
+    def feed(self, *records: Event | Record | object) -> list[Outcome]:
+        """
+        Deliver records as one poll batch, and return the outcomes.
+
+        Objects of a class that `outbox.event` has declared are fed as `outbox.write` would write
+        them.
+
+        Raises:
+            InvalidEvent: the class of an object is not declared, or `write` would refuse it.
+        """
         before = len(self.outcomes)
         self._offer([self._record(each) for each in records])
         self._work()
@@ -176,9 +185,7 @@ class Trial:
         self._work()
         while (due := self._lanes.release(self._seconds())) is not None:
             if due > end.timestamp():
-                waiting = ", ".join(self.waiting[:10])
-                msg = f"after {within} these still wait: {waiting}; give finish() more time"
-                raise StillWaiting(msg)
+                raise StillWaiting(self._still_waiting(within))
             self.now = max(self.now, datetime.fromtimestamp(due, UTC) + timedelta(microseconds=1))
             self._work()
         return self.outcomes[before:]
@@ -188,6 +195,15 @@ class Trial:
         """The ids of the events that wait for another attempt, in the order in which they came."""
         last = {outcome.event: outcome.what for outcome in self.outcomes}
         return [event for event, what in last.items() if what in {"held", "waits", "retry"}]
+
+    def _still_waiting(self, within: timedelta) -> str:
+        last = {outcome.event: outcome.reason for outcome in self.outcomes}
+        waiting = ", ".join(f"{event} ({last[event]})" for event in self.waiting[:10])
+        advice = "give finish() more time"
+        if self._plan.dead_letters is None:
+            # Nothing can be given up then, so that more time alone would not help.
+            advice += ", or give the plan a topic for dead_letters"
+        return f"after {within} these still wait: {waiting}; {advice}"
 
     def ids(self, what: What) -> list[str]:
         """Return the ids of the events with this outcome, in order."""
@@ -202,14 +218,15 @@ class Trial:
         else:
             self.dead_letters.append(record)
 
-    def _record(self, given: Event | Record) -> Record:
+    def _record(self, given: Event | Record | object) -> Record:
         if isinstance(given, Record):
             # With a decoder of its own it would not be read as the others are.
             retry = given.topic in self._retry_topics
             headers = believed(given.headers, retry=retry)
             return self._placed(given.topic, given.key, given.value, headers)
-        key, value, headers = envelope.encode(given)
-        return self._placed(given.topic, key, value, headers)
+        event = given if isinstance(given, Event) else as_event(given)
+        key, value, headers = envelope.encode(event)
+        return self._placed(event.topic, key, value, headers)
 
     def _placed(
         self,

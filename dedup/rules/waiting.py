@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import NamedTuple
+from uuid import UUID
 
 from dedup.rules.identity import Identity, stored
 from outbox.errors import BadSettings
+from outbox.event import Event
 
 SAFETY = 5.0
 """How often a caller looks although nobody has notified it, in seconds."""
@@ -84,11 +86,16 @@ def wanted(event: object, source: str, consumer: str) -> Wanted:
     if not consumer or "\0" in consumer:
         msg = f"by={consumer!r} is not the name of a consumer group"
         raise BadSettings(msg)
-    id_ = getattr(event, "id", event)
-    source = getattr(event, "source", source)
-    text = str(id_) if not isinstance(id_, bytes) and id_ is not None else ""
+    if isinstance(event, Event):
+        text, source = event.id, event.source
+    else:
+        text = str(event) if isinstance(event, str | UUID) else ""
     if not text or not source:
-        msg = f"{event!r} is neither an event nor the id of one"
+        # An object with a field `id` is none either: nobody would ever handle that id.
+        msg = (
+            f"{event!r} is neither an event nor the id of one; "
+            "of an object, write and wait for the same as_event(object), which has the id"
+        )
         raise BadSettings(msg)
     return Wanted(consumer, stored(Identity(source, text)))
 
@@ -100,12 +107,16 @@ def require_times(timeout: float, poll: float | None) -> None:
     Raises:
         BadSettings: a number is impossible; the message names it.
     """
-    if not 0 <= timeout <= _DAY:
+    if not _is_number(timeout) or not 0 <= timeout <= _DAY:
         msg = f"timeout={timeout!r} is not a number of seconds from 0 to 86400"
         raise BadSettings(msg)
-    if poll is not None and not _OFTEN <= poll <= _DAY:
+    if poll is not None and not (_is_number(poll) and _OFTEN <= poll <= _DAY):
         msg = f"poll={poll!r} is not a number of seconds from 0.01 to 86400"
         raise BadSettings(msg)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class Vigil:

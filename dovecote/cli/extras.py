@@ -20,7 +20,7 @@ EXTRAS: Mapping[str, str | None] = {
     "find": "consume",
     "audit": "consume",
     "console": "push",
-    "contracts": "consume",
+    "contracts": "contracts",
     "stack": "stack",
     "demo": "demo",
 }

@@ -80,6 +80,15 @@ def load_revision(path: Path, revision: str) -> list[Contract]:
         raise BadSettings(msg) from error
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
-        msg = f"git has no {path.name} in {revision!r}: {said}"
+        # Only a revision that git has can lack the file.
+        command = ["git", "-C", str(where.parent), "rev-parse", "--verify", "--quiet", revision]
+        known = subprocess.run(command, capture_output=True, timeout=_LONGEST_S, check=False)
+        advice = (
+            "fetch the revision, or correct its name"
+            if known.returncode
+            else "the file has to be there before a change can be compared with it: "
+            "commit it there first"
+        )
+        msg = f"git has no {path.name} in {revision!r}: {said}; {advice}"
         raise BadSettings(msg)
     return parsed(done.stdout, f"{path.name} in {revision}")

@@ -6,8 +6,7 @@ from typing import Any
 import psycopg
 from celery import Celery
 
-from dedup import Consumer, ConsumerSettings, Done, Inbox, Result, Skip
-from dedup.rules.identity import Identity
+from dedup import Consumer, ConsumerSettings, Done, Identity, Inbox, Result, Skip
 from outbox import Event
 
 TASK = "shop.send_receipt"

@@ -19,11 +19,12 @@ def app(
         async with AsyncSession(engine) as opened, opened.begin():
             yield opened
 
-    Tx = Annotated[AsyncSession, Depends(session, scope=scope)]  # noqa: N806  # a type
     service = FastAPI()
 
     @service.post("/orders/{order}", status_code=201)
-    async def place(order: int, tx: Tx) -> dict[str, int]:
+    async def place(
+        order: int, tx: Annotated[AsyncSession, Depends(session, scope=scope)]
+    ) -> dict[str, int]:
         await tx.execute(text("INSERT INTO orders VALUES (:order)"), {"order": order})
         await write_async(
             tx, Event(topic=topic, key=str(order), type="OrderPlaced", value={"order": order})

@@ -6,8 +6,7 @@ from typing import Any
 import psycopg
 from taskiq import AsyncBroker
 
-from dedup import Done, Inbox, Result, Skip
-from dedup.rules.identity import Identity
+from dedup import Done, Identity, Inbox, Result, Skip
 from outbox import Event
 
 

@@ -20,6 +20,13 @@ _NO_SERVER = (
 )
 
 
+class _Info(SimpleNamespace):
+    """The few facts that a connection without a server has."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(_NO_SERVER.format(name=f"info.{name}"))
+
+
 class Rows:
     """The answer to a query: a cursor of rows that the test has given."""
 
@@ -127,7 +134,7 @@ class _Transactions(Recorded):
     def info(self) -> Any:
         is_open = self.recording.journal.depth > 0
         status = TransactionStatus.INTRANS if is_open else TransactionStatus.IDLE
-        return SimpleNamespace(transaction_status=status, dbname="recorded", user="recorded")
+        return _Info(transaction_status=status, dbname="recorded", user="recorded")
 
     def _begin_implicitly(self) -> None:
         if not self._autocommit_ and not self.recording.journal.depth:

@@ -80,9 +80,13 @@ def require_timeout(timeout: float) -> None:
     Raises:
         BadSettings: the number is impossible.
     """
-    if not 0 <= timeout <= _DAY:
+    if not _is_number(timeout) or not 0 <= timeout <= _DAY:
         msg = f"timeout={timeout!r} is not a number of seconds from 0 to 86400"
         raise BadSettings(msg)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def told(lane: Lane, *, left: bool, free: bool, after: float) -> Published | Parked | None:

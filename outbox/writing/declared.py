@@ -54,7 +54,8 @@ def event(
     declared = Declared(type_, topic, key, source, subject, version, dataschema)
     headers = _headers(declared)
     Event(topic=topic, type=type_, source=source, headers=headers)  # raises here, and not at write
-    if version is not None and (isinstance(version, bool) or version < 0):
+    is_number = isinstance(version, int) and not isinstance(version, bool)
+    if version is not None and (not is_number or version < 0):
         msg = f"version of event {type_!r} must be a number from 0, not {version!r}"
         raise InvalidEvent(msg)
 

@@ -10,7 +10,12 @@ import httpx
 import psycopg
 import pytest
 import sqlalchemy
+import uvicorn
 from django.db import transaction
+from fastapi.testclient import TestClient
+from flask import Flask
+from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy.ext import asyncio as asyncio_of
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
@@ -139,6 +144,33 @@ def test_django_in_autocommit_keeps_the_row_without_its_event_and_raises(
     with transaction.atomic():
         signals.Order.objects.bulk_create([signals.Order(id=2)])
     assert kept(shop) == (2, 0)  # Django sends no signal
+
+
+@pytest.mark.parametrize("framework", ["flask", "fastapi"])
+def test_the_page_serves_a_program(
+    shop: str, framework: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in conninfo_to_dict(shop).items():
+        monkeypatch.setenv({"dbname": "PGDATABASE"}.get(name, f"PG{name.upper()}"), str(value))
+    monkeypatch.syspath_prepend(ROOT / "examples/bridges")
+    for module, name in ((sqlalchemy, "create_engine"), (asyncio_of, "create_async_engine")):
+        # Nobody disposes of the engine of a program that ends with its process.
+        monkeypatch.setattr(module, name, partial(getattr(module, name), poolclass=NullPool))
+    served: list[Any] = []
+    monkeypatch.setattr(Flask, "run", lambda app, **_: served.append(app))
+    monkeypatch.setattr(uvicorn, "run", lambda app, **_: served.append(app))
+    (code,) = (
+        block.text
+        for block in blocks(ROOT / "docs/bridges/index.md", "python")
+        if f"from {framework}_app import app" in block.text
+    )
+    exec(compile(code, "serve.py", "exec"), {})  # noqa: S102  # our own page
+    if framework == "flask":
+        assert served[0].test_client().post("/orders/1").status_code == 201
+    else:
+        with TestClient(served[0]) as client:
+            assert client.post("/orders/1").status_code == 201
+    assert kept(shop) == (1, 1)
 
 
 def test_what_a_page_shows_stands_in_its_program() -> None:

@@ -94,31 +94,42 @@ def test_a_name_that_is_imported_when_asked_for_is_what_a_checker_sees(package: 
 
 
 def test_the_docs_import_what_is_public() -> None:
-    exported = {(name, each) for name in PUBLIC + EAGER for each in import_module(name).__all__}
     pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
     found = []
     for page in pages:
         for block in page.read_text(encoding="utf-8").split("```python\n")[1:]:
             code = block.partition("```")[0].replace(">>> ", "").replace("... ", "")
             try:
-                pairs = imported(code)
+                found += not_public(code, page)
             except SyntaxError:
                 continue
-            found += [
-                f"{page.name}: from {module} import {name}"
-                for module, name in pairs
-                if module.partition(".")[0]
-                in {"dedup", "dovecote", "outbox", "relay", "spark_jobs"}
-                and (module, name) not in exported
-                and not is_module(module, name)
-            ]
     assert found == []
+
+
+def test_the_programs_that_users_copy_import_what_is_public() -> None:
+    programs = [each for name in ("bridges", "shop") for each in sources(f"examples/{name}")]
+    assert len(programs) > 8
+    assert [
+        each for path in programs for each in not_public(path.read_text(encoding="utf-8"), path)
+    ] == []
+
+
+def not_public(code: str, where: Path) -> list[str]:
+    """Return the imports from Dovecote of names that it does not export."""
+    exported = {(name, each) for name in PUBLIC + EAGER for each in import_module(name).__all__}
+    return [
+        f"{where.name}: from {module} import {name}"
+        for module, name in imported(code)
+        if module.partition(".")[0] in {"dedup", "dovecote", "outbox", "relay", "spark_jobs"}
+        and (module, name) not in exported
+        and not is_module(module, name)
+    ]
 
 
 def is_module(module: str, name: str) -> bool:
     """Return whether it is a module that users import as a whole, or a name of one."""
     public = {"outbox.alembic", "outbox.envelope", "outbox.schema", "outbox.schema_registry"}
-    public |= {"outbox.contracts", "outbox.tokens"}
+    public |= {"outbox.contracts", "outbox.kafka", "outbox.sqlalchemy", "outbox.tokens"}
     return (
         module in public
         or f"{module}.{name}" in public

@@ -118,9 +118,10 @@ def _lines(found: list[Found], table: ContractsTable, default: Compatibility) ->
     for each in found:
         change = each.change
         wanted = table.topics.get(each.topic, default)
-        mark = "BREAKS" if change.breaks(wanted) else "fine  "
+        is_fine = change.backward is Verdict.FINE and change.forward is Verdict.FINE
+        mark = "BREAKS" if change.breaks(wanted) else "fine  " if is_fine else "passes"
         yield f"{mark}  {printed.text(each.name)}  {change.path}: {printed.text(change.what)}"
-        if change.backward is not Verdict.FINE or change.forward is not Verdict.FINE:
+        if not is_fine:
             yield f"        {BACKWARD}: {change.backward}; {FORWARD}: {change.forward}"
         if change.why:
             yield f"        {printed.text(change.why)}"

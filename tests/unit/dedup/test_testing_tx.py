@@ -1,6 +1,7 @@
 """A trial of a handler that takes a transaction, and of whole schedules of retries."""
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from dedup import Backoff, Dead, Done, Inbox, Plan, Result, Retry, Skip, Tier, Trial, Unavailable
 from dedup.rules.policies.results import Again
 from dedup.testing import StillWaiting
-from outbox import BadSettings, Event, write, write_async
+from outbox import BadSettings, Event, InvalidEvent, event, write, write_async
 from outbox.testing import recorded
 
 BACKOFF = Backoff(base=timedelta(seconds=10), ceiling=timedelta(minutes=1), max_attempts=4)
@@ -181,8 +182,34 @@ def test_what_never_ends_is_named() -> None:
 
     trial = Trial(away, plan=HOLDING)
     trial.feed(order("e1"))
-    with pytest.raises(StillWaiting, match="these still wait: e1"):
+    said = r"these still wait: e1 \(the bank is away\); give finish\(\) more time$"
+    with pytest.raises(StillWaiting, match=said):
         trial.finish(within=timedelta(minutes=3))
+
+
+def test_what_cannot_be_given_up_for_want_of_a_topic_is_said() -> None:
+    trial = Trial(lambda _: Dead("no such order"))
+    trial.feed(order("e1"))
+    said = r"e1 \(no such order\); .* or give the plan a topic for dead_letters$"
+    with pytest.raises(StillWaiting, match=said):
+        trial.finish()
+
+
+def test_objects_of_declared_classes_are_fed_as_they_would_be_written() -> None:
+    @event("Paid", topic="orders", key="order")
+    @dataclass
+    class Paid:
+        order: int
+
+    def handle(event: Event[Paid]) -> None:
+        seen.append((event.key, event.value))
+
+    seen: list[tuple[object, object]] = []
+    trial = Trial(handle)
+    trial.feed(Paid(7))
+    assert seen == [("7", Paid(7))]
+    with pytest.raises(InvalidEvent, match=r"an object of a class with @event\(…\), not dict"):
+        trial.feed({"order": 7})
 
 
 def test_an_async_object_and_an_ordinary_handler_do_not_fit() -> None:

@@ -1,6 +1,7 @@
 """A caller that waits for Kafka to have its event is told what is known."""
 
 from hashlib import sha256
+from typing import Any
 
 import pytest
 
@@ -44,8 +45,8 @@ def test_an_event_without_a_key_is_refused() -> None:
         lane_of(Event(topic="t", type="T"))
 
 
-@pytest.mark.parametrize("wrong", [-1, 86_401, float("nan")])
-def test_a_timeout_that_no_caller_can_mean_is_refused(wrong: float) -> None:
+@pytest.mark.parametrize("wrong", [-1, 86_401, float("nan"), "2", None, True])
+def test_a_timeout_that_no_caller_can_mean_is_refused(wrong: Any) -> None:
     with pytest.raises(BadSettings, match="timeout="):
         require_timeout(wrong)
 

@@ -121,6 +121,8 @@ def test_it_passes_for_a_connection_and_says_what_it_lacks() -> None:
         assert isinstance(conn, psycopg.Connection)
         with pytest.raises(AttributeError, match=r"has no server.*outbox_database"):
             _ = conn.pgconn
+        with pytest.raises(AttributeError, match=r"no info\.server_version; .*outbox_database"):
+            _ = conn.info.server_version
 
 
 def test_in_autocommit_mode_an_event_needs_a_block() -> None:

@@ -155,6 +155,8 @@ def test_what_is_not_declared_is_refused(value: object, said: str) -> None:
         ({"topic": "a", "source": ""}, "source must not be empty"),
         ({"topic": "a", "version": -1}, "must be a number from 0"),
         ({"topic": "a", "version": True}, "must be a number from 0"),
+        ({"topic": "a", "version": "2"}, "must be a number from 0, not '2'"),
+        ({"topic": "a", "version": 1.5}, "must be a number from 0, not 1.5"),
         ({"topic": "a", "dataschema": ""}, "so it must be a text"),
     ],
 )
