@@ -166,6 +166,21 @@ class _Read(BaseModel):
     """The topics that it reads."""
 
 
+class _Operator(BaseModel):
+    """The table `operator` of a job, as far as it is looked at."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    type: str = ""
+    """The policy of a job that deduplicates, or the kind of another one."""
+
+    handler: str | None = None
+    """The handler that it calls."""
+
+    remember: Any = None
+    """How far apart duplicates may be; nothing: a policy knows only its batch."""
+
+
 class SparkSource(_Source):
     """One Spark job."""
 
@@ -177,6 +192,9 @@ class SparkSource(_Source):
 
     output: dict[str, Any] = Field(default_factory=dict)
     """Its topics, as its own file has them: `topic`, `retry_topic`, `dead_letter_topic`, …"""
+
+    operator: _Operator = _Operator()
+    """Its policy, as its own file has it: `type`, `handler` and `remember`."""
 
 
 class PushSource(_Source):

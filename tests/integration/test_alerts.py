@@ -23,7 +23,7 @@ from proof.identities.provider import Provider
 from tests.support.consuming import Handle, consuming, event, open_transaction, produce
 from tests.support.delivering import Endpoint, Reply, Request, pushing, subscribed
 from tests.support.fix_stack import MakeTopic, Servers, new_database
-from tests.support.observing import Observing, observing, of_parts, require_data
+from tests.support.observing import Observing, all_fire, fired, observing, of_parts, require_data
 from tests.support.relaying import RelayProcess, Relays, commit, installed, relays
 from tests.support.relaying import event as written
 from tests.support.waiting import until
@@ -77,37 +77,6 @@ def send_old(bootstrap: str, topic: str, number: int) -> None:
 def never(_: Event) -> Result | None:
     msg = "the shop is closed"
     raise RuntimeError(msg)
-
-
-def fired(prometheus: Observing) -> set[tuple[str, str]]:
-    """Return which alerts fire, each with what it is about."""
-    names = ("outbox", "group", "subscription", "provider", "job")
-    return {
-        (
-            each["labels"]["alertname"].removeprefix("Dovecote"),
-            next(each["labels"][name] for name in names if name in each["labels"]),
-        )
-        for each in prometheus.firing()
-    }
-
-
-def all_fire(prometheus: Observing, wanted: set[tuple[str, str]]) -> None:
-    """Wait until each of these alerts has fired, whatever its neighbours do."""
-    seen: set[tuple[str, str]] = set()
-
-    def have_fired() -> bool:
-        for each in prometheus.firing():
-            said = "".join(each["annotations"].values())
-            assert "no value" not in said, said
-            assert "error" not in each["annotations"]["summary"], said
-        seen.update(fired(prometheus))
-        return wanted <= seen
-
-    try:
-        until(have_fired, within=60, what="the alerts")
-    except AssertionError as error:
-        msg = f"silent: {sorted(wanted - seen)}, fired: {sorted(seen)}"
-        raise AssertionError(msg) from error
 
 
 def test_every_expression_has_data_and_no_alert_fires_while_all_is_well(

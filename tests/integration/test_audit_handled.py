@@ -14,6 +14,7 @@ from tests.support.audited import Followed, Running, kinds
 from tests.support.consuming import consuming
 from tests.support.finding import without_password
 from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.observing import observing, of_parts, require_data
 from tests.support.relaying import Relays, published
 from tests.support.waiting import until
 
@@ -160,3 +161,15 @@ def test_an_auditor_that_goes_on_finds_it_once_and_waits_for_a_consumer_that_is_
         assert auditor.stop() == 0
         found = [(each["kind"], each["id"]) for each in auditor.told() if "kind" in each]
     assert {*found} == {("unhandled", second["m7"].id)}
+
+
+def test_every_panel_of_the_auditor_has_data(shop: Followed, fleet: Relays) -> None:
+    commit(shop, fleet, "one", "two")
+    consume(shop, records=2)
+    shop.extra["http.port"] = 0
+    file = shop.settings(state=str(shop.folder / "audit.sqlite3"))
+    (shop.folder / "prometheus").mkdir()
+    with observing(shop.folder / "prometheus") as prometheus, shop.auditing(file) as auditor:
+        port = int(auditor.url().rpartition(":")[2])
+        prometheus.watch({"dovecote-audit": [port]})
+        require_data(prometheus, of_parts("audit"))

@@ -110,7 +110,7 @@ def of_parts(*parts: str) -> dict[str, str]:
     for alert in alerts():
         for number, left in enumerate(left_sides(shorter(alert.expr, FACTOR))):
             found[f"{alert.name}, {number + 1}"] = left
-    others = {"relay", "consumer", "push", "spark", "kafka_token"} - set(parts)
+    others = {"relay", "consumer", "push", "spark", "kafka_token", "audit"} - set(parts)
     return {
         name: expr
         for name, expr in found.items()
@@ -132,4 +132,35 @@ def require_data(prometheus: Observing, expressions: Mapping[str, str]) -> None:
         until(has_data, within=10, what="data of every expression")
     except AssertionError as error:
         msg = f"without data: {missing}"
+        raise AssertionError(msg) from error
+
+
+def fired(prometheus: Observing) -> set[tuple[str, str]]:
+    """Return which alerts fire, each with what it is about."""
+    names = ("outbox", "group", "subscription", "provider", "query", "job")
+    return {
+        (
+            each["labels"]["alertname"].removeprefix("Dovecote"),
+            next(each["labels"][name] for name in names if name in each["labels"]),
+        )
+        for each in prometheus.firing()
+    }
+
+
+def all_fire(prometheus: Observing, wanted: set[tuple[str, str]]) -> None:
+    """Wait until each of these alerts has fired, whatever its neighbours do."""
+    seen: set[tuple[str, str]] = set()
+
+    def have_fired() -> bool:
+        for each in prometheus.firing():
+            said = "".join(each["annotations"].values())
+            assert "no value" not in said, said
+            assert "error" not in each["annotations"]["summary"], said
+        seen.update(fired(prometheus))
+        return wanted <= seen
+
+    try:
+        until(have_fired, within=60, what="the alerts")
+    except AssertionError as error:
+        msg = f"silent: {sorted(wanted - seen)}, fired: {sorted(seen)}"
         raise AssertionError(msg) from error

@@ -62,7 +62,7 @@ def why_anew(place: Place, slot: Retained | None, end: int, most: int) -> str | 
     if slot is None:
         return "its slot is gone"
     if slot.invalid is not None or slot.confirmed is None or slot.retained is None:
-        return f"the server took its slot away ({slot.invalid or 'the log is gone'})"
+        return _taken_away(slot.invalid)
     if place.at > end:
         return "the server was put back to an earlier state"
     if slot.confirmed > place.at:
@@ -70,6 +70,21 @@ def why_anew(place: Place, slot: Retained | None, end: int, most: int) -> str | 
     if slot.retained > most:
         return f"its slot held back {slot.retained:,} bytes of the log, more than {most:,}"
     return None
+
+
+def _taken_away(reason: str | None) -> str:
+    """Return that the server took a slot away, and what keeps it from doing so again."""
+    said = f"the server took its slot away ({reason or 'the log is gone'})"
+    match reason:
+        case "wal_removed":
+            return f"{said}: let the auditor run all the time, or raise max_slot_wal_keep_size"
+        case "idle_timeout":
+            return (
+                f"{said}: let the auditor run all the time, or more often, or raise "
+                "idle_replication_slot_timeout"
+            )
+        case _:
+            return said
 
 
 class LogDecoder:

@@ -9,10 +9,10 @@ from typing import Any
 from dedup.retries.letter import resolved
 from dedup.rules.identity import Identity, identity, of_topic
 from dedup.rules.unread import Place
-from dovecote.observe.find import batches, groups, inboxes, outboxes, subscriptions
+from dovecote.observe.find import batches, groups, inboxes, outboxes, outcomes, subscriptions
 from dovecote.observe.find.asking import Question, ask
 from dovecote.observe.find.matching import fates, matcher
-from dovecote.observe.find.rules import plan, telling
+from dovecote.observe.find.rules import plan, standing, telling
 from dovecote.observe.find.rules.facts import (
     Copy,
     DeadCopy,
@@ -26,8 +26,8 @@ from dovecote.observe.find.rules.facts import (
 from dovecote.observe.find.rules.life import Life, LookedAt, PartFailure
 from dovecote.observe.find.rules.query import MARGIN, Query, checked, ids, is_of, place, shown
 from dovecote.observe.find.searching import Search, Searched, record_at
+from dovecote.observe.find.takers import takers
 from dovecote.observe.sources import WatchSettings
-from dovecote.process.topics import topics
 from outbox.envelope import Record
 
 SECONDS = 20.0
@@ -76,6 +76,7 @@ class _Finding:
         self._ask_first()
         self._search()
         self._ask_readers()
+        self._ask_outcomes()
         told = [
             telling.one(each, self._readers, self._topics, self._now)
             for each in self._facts.values()
@@ -101,22 +102,8 @@ class _Finding:
     def _know(self) -> None:
         """Take the parts that the file names, and their clusters."""
         found = self._watch.sources
-        for name, consumer in found.consumer.items():
-            part = f"consumer/{name}"
-            retries = tuple(each.topic for each in consumer.retries.tiers)
-            entries = tuple(each for each in consumer.topics if each not in retries)
-            dead = consumer.retries.dead_letter_topic
-            self._add(
-                Taker(part, "consumer", consumer.group, entries, retries, dead),
-                consumer.kafka,
-            )
-        for name, job in found.spark.items():
-            part, named = f"spark/{name}", plan.topics_in(job.output)
-            dead = named.pop("dead_letter_topic", None)
-            outputs = tuple(dict.fromkeys(named.values()))
-            group = f"dovecote.{job.spark.query}" if job.spark.query else ""
-            reader = Taker(part, "spark", group, job.source.topics, dead=dead, outputs=outputs)
-            self._add(reader, job.kafka)
+        for reader, kafka in takers(found):
+            self._add(reader, kafka)
         for name, outbox in found.outbox.items():
             self._kafka[f"outbox/{name}"] = outbox.kafka
 
@@ -138,7 +125,7 @@ class _Finding:
             kafkas.append(self._watch.kafka)
         clusters = {_name(each): each for each in kafkas if each}
         for cluster, kafka in clusters.items():
-            asked[cluster, ""] = partial(_topics, kafka)
+            asked[cluster, ""] = partial(groups.topics_of, kafka)
         answers = ask(asked, _ASK_SECONDS)
         self._failures += answers.failures
         for (part, _), answer in answers.found.items():
@@ -314,6 +301,31 @@ class _Finding:
         for (part, what), answer in answers.found.items():
             self._take_answer(part, what, answer)
 
+    def _ask_outcomes(self) -> None:
+        """Ask Spark jobs what became of records that they took, and wrote nowhere."""
+        asked: dict[Question, Callable[[], Any]] = {}
+        for reader in self._readers:
+            if reader.kind != "spark":
+                continue
+            part, topics_ = reader.part, self._topics[reader.part]
+            source = self._watch.sources.spark[part.partition("/")[2]]
+            job = outcomes.Job(source, reader, topics_, self._ids.get(_name(source.kafka), {}))
+            if not job.is_known:
+                continue
+            taken = {
+                place_of(each): (each, batch)
+                for facts in self._facts.values()
+                if (each := standing.unwritten(reader, facts, topics_)) is not None
+                and (batch := facts.batches.get((part, place_of(each)))) is not None
+            }
+            if taken:
+                asked[part, "what became of it"] = partial(outcomes.ask, job, taken)
+        answers = ask(asked, self._seconds + _ASK_SECONDS)
+        self._failures += answers.failures
+        for (part, _), answer in answers.found.items():
+            for facts in self._facts.values():
+                facts.outcomes |= {(part, at): each for at, each in answer.items()}
+
     def _of_push(self, part: str, source: Any) -> dict[Question, Callable[[], Any]]:  # noqa: ANN401  # a source of push
         own = [
             each
@@ -375,12 +387,6 @@ class _Finding:
             for each in sent:
                 for facts in by_id.get(each.event, ()):
                     facts.attempts.setdefault(name, []).append(each.attempt)
-
-
-def _topics(kafka: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """Return the topics of a cluster, and Kafka's ids of them."""
-    there = [each for each in topics(kafka, timeout=5.0) if not each.startswith("__")]
-    return there, groups.topic_ids(kafka, there)
 
 
 def _name(kafka: Mapping[str, str]) -> str:

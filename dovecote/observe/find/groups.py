@@ -12,6 +12,7 @@ from dedup.unread.notes import notes_of
 from dovecote.observe.find.rules.facts import Reach, Taker
 from dovecote.observe.find.rules.reach import reach
 from dovecote.observe.find.searching import committed
+from dovecote.process.topics import topics
 from outbox.kafka import kafka_logger
 from outbox.tokens.source import for_client
 
@@ -55,6 +56,17 @@ def ask(
         if note is not None and found[place].completed:
             skips[place] = f"{note.by} decided it at {note.at}: {note.why}; {note.error}"
     return GroupAnswer(found, skips)
+
+
+def topics_of(kafka: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """
+    Return the topics of a cluster, and Kafka's ids of them.
+
+    Raises:
+        KafkaException: Kafka does not answer.
+    """
+    there = [each for each in topics(kafka, timeout=5.0) if not each.startswith("__")]
+    return there, topic_ids(kafka, there)
 
 
 def topic_ids(kafka: Mapping[str, str], topics: Sequence[str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from dedup.metrics import Metrics as ConsumerMetrics
+from dovecote.audit.metrics import Metrics as AuditMetrics
 from dovecote.push.metrics import Metrics as PushMetrics
 from relay.metrics import Metrics as RelayMetrics
 from spark_jobs.query.metrics import Metrics as SparkMetrics
@@ -101,6 +102,7 @@ def exposed() -> set[str]:
         ConsumerMetrics("x").registry,
         PushMetrics().registry,
         SparkMetrics("x").registry,
+        AuditMetrics().registry,
     )
     own = {
         metric.name + KINDS[metric.type]

@@ -111,6 +111,14 @@ class Batch(NamedTuple):
     finished: bool
 
 
+class Outcome(NamedTuple):
+    """The end of a record that a Spark job took and wrote nowhere under its id."""
+
+    kind: str
+    """`filtered`, `superseded`, `duplicate`, `handler`, `handled`, or `taken`: it is not known."""
+    why: str
+
+
 class DeadCopy(NamedTuple):
     """A dead letter of the event, and its fate."""
 
@@ -162,6 +170,7 @@ class Facts:
     skips: dict[At, str] = field(default_factory=dict)
     attempts: dict[str, list[Attempt]] = field(default_factory=dict)
     batches: dict[At, Batch] = field(default_factory=dict)
+    outcomes: dict[At, Outcome] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
     """Why nothing is known of what a part has done, by its name."""
 

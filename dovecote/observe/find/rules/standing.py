@@ -4,6 +4,7 @@ from datetime import datetime
 
 from dedup.retries import copies
 from dovecote.observe.find.rules.facts import (
+    At,
     DeadCopy,
     Facts,
     Parked,
@@ -200,32 +201,71 @@ def _pending(reader: Taker, record: Record, reach: Reach) -> Standing:
     return Standing(part, "ahead", where, f"{part} to come to {place_of(record)}")
 
 
+def unwritten(reader: Taker, facts: Facts, topics: frozenset[str]) -> Record | None:
+    """Return the last record that a Spark job reads, if none of its topics has a result of it."""
+    records = facts.read_by(reader, topics)
+    if not records or _letter(reader, facts) is not None or _results(reader, facts, records[-1]):
+        return None
+    return records[-1]
+
+
+def _results(reader: Taker, facts: Facts, record: Record) -> list[Record]:
+    own = [each.record for each in facts.outputs if each.owner == reader.part]
+    return [each for each in own if each.timestamp >= record.timestamp]
+
+
 def _spark(reader: Taker, facts: Facts, record: Record, now: datetime) -> Standing:
     """Return where a record stands with a Spark job."""
     part, at = reader.part, (reader.part, place_of(record))
     batch, reach = facts.batches.get(at), facts.reaches.get(at)
     by = f"batch {batch.number} of {part}" if batch is not None else part
-    own = [each.record for each in facts.outputs if each.owner == part]
-    own = [each for each in own if each.timestamp >= record.timestamp]
-    if own:
-        newest = max(own, key=lambda each: each.timestamp)
-        due = moment(copies.delivery(newest).not_before)
-        if due is not None:
-            where = f"retried by {by}: on {place_of(newest)}"
-            return Standing(part, "retry", where, part + _due(due, now))
-        return Standing(part, "output", f"written by {by} to {place_of(newest)}")
+    if own := _results(reader, facts, record):
+        return _result(part, max(own, key=lambda each: each.timestamp), by, now)
     if (batch is not None and batch.finished) or (reach is not None and reach.completed):
-        where = (
-            f"taken by {by}; its topics have no record of this id: the job skipped it, keeps it "
-            "in its state, or writes results with ids of their own"
-        )
-        return Standing(part, "taken", where)
+        return _taken(facts, record, at, by)
     if batch is not None:
         return Standing(part, "working", f"in {by}, which is under way", f"the end of {by}")
     if reach is None:
         why = facts.unknown.get(part, "neither its checkpoint nor its group says so")
         return Standing(part, "unknown", f"not known of {part}: {why}")
     return Standing(part, "ahead", f"not taken by {part}", f"the next batch of {part}")
+
+
+def _result(part: str, newest: Record, by: str, now: datetime) -> Standing:
+    """Return where an event stands of which a topic of the job has a record."""
+    history = copies.delivery(newest)
+    due = moment(history.not_before)
+    if due is None:
+        return Standing(part, "output", f"written by {by} to {place_of(newest)}")
+    error = (history.error or "it asked to come again")[:_MOST_REASON]
+    where = f"retried by {by}: on {place_of(newest)} ({error})"
+    return Standing(part, "retry", where, part + _due(due, now))
+
+
+def _comes_again(facts: Facts, record: Record) -> bool:
+    """Return whether an earlier record of the event was found as well."""
+    return any(each.timestamp < record.timestamp for each in facts.home)
+
+
+def _taken(facts: Facts, record: Record, at: At, by: str) -> Standing:
+    """Return where an event stands whose last record was taken, and is written nowhere."""
+    found, part = _unwritten(facts, at, by), at[0]
+    earlier = [each.record for each in facts.outputs if each.owner == part]
+    if found.state == "duplicate" and earlier and _comes_again(facts, record):
+        where = f"written by {part} to {place_of(earlier[-1])}; {place_of(record)} repeats it"
+        return Standing(part, "output", where)
+    return found
+
+
+def _unwritten(facts: Facts, at: At, by: str) -> Standing:
+    """Return what became of a record that a finished batch took, and that no topic has."""
+    part, found = at[0], facts.outcomes.get(at)
+    if found is not None and found.kind != "taken":
+        return Standing(part, found.kind, f"taken by {by}: {found.why}")
+    why = "the job skipped it, keeps it in its state, or writes results with ids of their own"
+    if found is not None:
+        why = found.why
+    return Standing(part, "taken", f"taken by {by}; its topics have no record of this id: {why}")
 
 
 def of_topic(record: Record, *, read: bool) -> Standing:

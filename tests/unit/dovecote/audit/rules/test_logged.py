@@ -143,6 +143,8 @@ GOOD = Retained(confirmed=90, retained=1_000, process=None, invalid=None)
         (None, 200, "is gone"),
         (GOOD._replace(invalid="wal_removed"), 200, "wal_removed"),
         (GOOD._replace(retained=None), 200, "took its slot away"),
+        (GOOD._replace(invalid="wal_removed"), 200, "raise max_slot_wal_keep_size"),
+        (GOOD._replace(invalid="idle_timeout"), 200, "raise idle_replication_slot_timeout"),
         (GOOD._replace(confirmed=101), 200, "moved or made anew"),
         (GOOD._replace(retained=5_001), 200, "5,001 bytes of the log, more than 5,000"),
         (GOOD, 99, "earlier state"),
