@@ -24,15 +24,14 @@ class Handler:
 
     def __init__(self, total: int, work_seconds: float) -> None:
         self.work_seconds, self._total = work_seconds, total
-        self.seen: dict[bytes, int] = {}
+        self.seen: dict[bytes | str, int] = {}
         self.handled = self.violations = self.duplicates = 0
         self.began = self.ended = self.cpu = 0.0
         self._lock = threading.Lock()
         self.done = threading.Event()
 
-    def check(self, event: Event) -> None:
-        key: Any = event.key
-        number = int(event.value[:10])
+    def check(self, key: Any, value: Any) -> None:  # noqa: ANN401  # a key and a value of any kind
+        number = int(value[:10])
         if not self.began:
             self.began, self.cpu = time.monotonic(), _cpu()
         last = self.seen.get(key, -1)
@@ -51,6 +50,17 @@ class Handler:
             self.ended, self.cpu = time.monotonic(), _cpu() - self.cpu
             self.done.set()
 
+    def told(self) -> dict[str, float]:
+        """Return what was found."""
+        return {
+            "handled": self.handled,
+            "seconds": self.ended - self.began,
+            "cpu": self.cpu,
+            "violations": self.violations,
+            "duplicates": self.duplicates,
+            "peak_bytes": peak_bytes(os.getpid()),
+        }
+
 
 def _cpu() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -64,12 +74,12 @@ def main() -> None:
     handler = Handler(wanted["total"], work)
 
     def sync(event: Event) -> None:
-        handler.check(event)
+        handler.check(event.key, event.value)
         if work:
             time.sleep(work)
 
     async def awaited(event: Event) -> None:
-        handler.check(event)
+        handler.check(event.key, event.value)
         if work:
             await asyncio.sleep(work)
 
@@ -83,15 +93,4 @@ def main() -> None:
     threading.Thread(target=watch, daemon=True).start()
     relax()
     consumer.run()
-    print(
-        json.dumps(
-            {
-                "handled": handler.handled,
-                "seconds": handler.ended - handler.began,
-                "cpu": handler.cpu,
-                "violations": handler.violations,
-                "duplicates": handler.duplicates,
-                "peak_bytes": peak_bytes(os.getpid()),
-            }
-        )
-    )
+    print(json.dumps(handler.told()))

@@ -73,6 +73,7 @@ def unread(count: int) -> tuple[Pair, ...]:
 
 
 _ENVELOPE = {ID, TYPE, SOURCE, SUBJECT, TIME, SPECVERSION, CONTENT_TYPE, TRACEPARENT, UNREAD}
+_USUAL = frozenset(_ENVELOPE - {UNREAD})
 _REMEMBERED = 1_000
 _OF_IDENTITY = {ID, SOURCE}
 DELIVERY = {ATTEMPT, ROUND, FIRST_SEEN, NOT_BEFORE, ORIGIN, ERROR, GROUP}
@@ -220,6 +221,55 @@ def event(record: Record, *, key: bytes | str | None, value: object) -> Event:
     Raises:
         InvalidEvent: as `decode`.
     """
+    usual = usual_event(record, key=key, value=value)
+    return any_event(record, key=key, value=value) if usual is None else usual
+
+
+def usual_event(record: Record, *, key: bytes | str | None, value: object) -> Event | None:
+    """
+    Return what `event` returns, if nothing but the envelope's headers has to be read for it.
+
+    None: a header is missing, doubled, of somebody else or of a history, or cannot be read.
+
+    Most records are of this kind, and take a third of the time.
+    """
+    found = dict(record.headers)
+    get = found.get
+    id_, source, type_, time = get(ID), get(SOURCE), get(TYPE), get(TIME)
+    if not (id_ and source and type_ and time):
+        return None
+    if len(found) != len(record.headers) or not _USUAL.issuperset(found):
+        return None
+    subject, content_type, trace = get(SUBJECT), get(CONTENT_TYPE), get(TRACEPARENT)
+    if get(SPECVERSION, b"1.0") != b"1.0":
+        return None
+    # Bypass the constructor: it checks the input of callers, but all this was read from bytes, and
+    # a consumer does it for every record.
+    made = _new(Event)
+    try:
+        _set_type(made, type_.decode())
+        _set_id(made, id_.decode())
+        _set_source(made, source.decode())
+        _set_subject(made, None if subject is None else subject.decode())
+        _set_content_type(made, None if content_type is None else content_type.decode())
+        _set_time(made, parse_time(time.decode()))
+    except UnicodeDecodeError:
+        return None  # the longer way says which of them
+    _set_topic(made, record.topic)
+    _set_key(made, key)
+    _set_value(made, value)
+    _set_headers(made, ())
+    _set_traceparent(made, None if trace is None else _trace(_text(TRACEPARENT, trace)))
+    return made
+
+
+def any_event(record: Record, *, key: bytes | str | None, value: object) -> Event:
+    """
+    Return what `event` returns, for any record.
+
+    Raises:
+        InvalidEvent: as `decode`.
+    """
     found: dict[str, str | None] = {}
     # Keep the extension attributes (`ce_…`) of other producers: only our own callers may not set
     # them.
@@ -231,12 +281,10 @@ def event(record: Record, *, key: bytes | str | None, value: object) -> Event:
         elif name not in _OF_IDENTITY or (data and name not in found):  # as `identity` has it
             found[name] = _text(name, data)
     get = found.get
-    text, trace = get(TIME), get(TRACEPARENT)
+    text = get(TIME)
     time = parse_time(text) if text else time_of(record.timestamp)
     if UNREAD in found:
         require_readable(record)
-    # Bypass the constructor: it checks the input of callers, but all this was read from bytes, and
-    # a consumer does it for every record.
     made = _new(Event if time is not None else _Timeless)
     _set_topic(made, record.topic)
     _set_type(made, get(TYPE) or FOREIGN_TYPE)
@@ -249,8 +297,12 @@ def event(record: Record, *, key: bytes | str | None, value: object) -> Event:
         _set_time(made, time)
     _set_content_type(made, get(CONTENT_TYPE))
     _set_headers(made, tuple(rest))
-    _set_traceparent(made, trace if trace and _TRACEPARENT.fullmatch(trace) else None)
+    _set_traceparent(made, _trace(get(TRACEPARENT)))
     return made
+
+
+def _trace(text: str | None) -> str | None:
+    return text if text and _TRACEPARENT.fullmatch(text) else None
 
 
 class _Timeless(Event):

@@ -9,7 +9,7 @@ from dedup.metrics import Metrics
 from dedup.retries.aside import Partition
 from dedup.rules.lanes.assigned import Assigned
 from dedup.rules.lanes.lanes import Stretch
-from dedup.rules.record import Record
+from dedup.rules.record import Record, size_of
 from dedup.serving.handover import Handover, Workers
 from dedup.settings.consumer import ConsumerSettings
 
@@ -44,36 +44,44 @@ class Partitions:
             return False
         handled = held = 0
         results: Counter[tuple[str, str]] = Counter()
-        by_stretch: dict[int, tuple[Stretch[Record], list[Record]]] = {}
-        records: list[Record] = []
+        by_stretch: dict[int, _Ended] = {}
+        ended: _Ended | None = None
         for report in reports:
             handled += len(report.handled)
             held += len(report.held)
-            last: Stretch[Record] | None = None
-            for stretch, record in report.handled:
-                if stretch is not last:
-                    last, records = stretch, _of(stretch, by_stretch)
-                records.append(record)
+            for stretch, offset, size in report.handled:
+                if ended is None or stretch is not ended.stretch:
+                    ended = _of(stretch, by_stretch)
+                ended.offsets.append(offset)
+                ended.size += size
             for stretch, record, outcome, reason in report.completed:
-                _of(stretch, by_stretch).append(record)
+                ended = _of(stretch, by_stretch)
+                ended.offsets.append(record.offset)
+                ended.size += size_of(record)
                 results[outcome, reason] += 1
                 if outcome == "skipped" and self.spans is not None:
                     self.spans.skipped(record, reason)
-        for stretch, records in by_stretch.values():
-            found = self.assigned.get((stretch.topic, stretch.partition))
+        for each in by_stretch.values():
+            found = self.assigned.get((each.stretch.topic, each.stretch.partition))
             # Records that another assignment completed do not count in this one.
-            if found is not None and found.stretch is stretch:
-                found.completed(records)
+            if found is not None and found.stretch is each.stretch:
+                found.completed(each.offsets, each.size)
         results["handled", ""] += handled
         self.metrics.completed(results, held)
         return bool(by_stretch)
 
 
-def _of(
-    stretch: Stretch[Record], by_stretch: dict[int, tuple[Stretch[Record], list[Record]]]
-) -> list[Record]:
-    """Return the list of a stretch's records."""
+@dataclass(slots=True, eq=False)
+class _Ended:
+    """The records of a stretch that were completed: their offsets, and their size in all."""
+
+    stretch: Stretch[Record]
+    offsets: list[int] = field(default_factory=list)
+    size: int = 0
+
+
+def _of(stretch: Stretch[Record], by_stretch: dict[int, _Ended]) -> _Ended:
     found = by_stretch.get(stretch.epoch)
     if found is None:
-        by_stretch[stretch.epoch] = found = (stretch, [])
-    return found[1]
+        by_stretch[stretch.epoch] = found = _Ended(stretch)
+    return found

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -18,14 +18,14 @@ from dedup.kafka.subscribing import Subscribing
 from dedup.retries.aside import Partition
 from dedup.retries.storm import Amplification
 from dedup.rules import unmoved
-from dedup.rules.history import believed
+from dedup.rules.history import Sight, believed
+from dedup.rules.identity import are_distinct
 from dedup.rules.lanes.assigned import Assigned
 from dedup.rules.lanes.pace import Pace
 from dedup.rules.lanes.pressure import Limits, Pressure
 from dedup.rules.record import Record
 from dedup.unread.watch import Watch
 from dovecote.process.rarely import Rarely
-from outbox.envelope import DELIVERY, Pair
 from outbox.kafka import headers_of
 from outbox.kafka_errors import right, told
 from outbox.timestamps import milliseconds
@@ -43,9 +43,6 @@ _ROOM_SECONDS = 0.1
 _OBSERVE_SECONDS = 1.0
 _LIGHT = 4_096
 """Headers of so many bytes are not counted: `max_records` limits those."""
-_OF_HEADER = 150
-"""About the bytes that Python takes for a header besides its value."""
-
 
 Message: TypeAlias = Any
 """A message of confluent_kafka, whose own types allow for one that was never sent."""
@@ -88,6 +85,7 @@ class Polling:
         self._pace = Pace(self._batch_size, 0.0) if prompt else Pace(self._batch_size)
         self._spans = spans
         self._closed = False
+        self._sight = Sight()
         self._observed = 0.0
         self._remembered = 0
         self._outcomes_before = self._metrics.handled_in_all, self._metrics.failed_in_all
@@ -117,10 +115,12 @@ class Polling:
         self._assignment.open()
         ready, _ = self._handover.release()
         if touched:
-            ready = self._handover.offer((each.stretch, each.batch) for each in touched)
+            distinct = are_distinct([id_ for each in touched for id_ in each.ids])
+            batches = [(each.stretch, each.batch) for each in touched]
+            ready = self._handover.offer(batches, distinct=distinct)
             for each in touched:
                 self._amplification.sample(each.batch.items())
-                each.batch = {}
+                each.batch, each.ids = {}, []
         progressed = self._partitions.collect()
         self._partitions.commits.tick(self._assigned.values())
         idle = not self._partitions.in_memory()[0]
@@ -159,6 +159,7 @@ class Polling:
         touched: list[Assigned] = []
         make = tuple.__new__
         new: type[Record] = Record
+        seen = self._sight.seen
         by_key, retry_topics = self._by_key, self._retry_topics
         topic, partition, found = "", -1, None
         for message in messages:
@@ -170,20 +171,23 @@ class Polling:
             if message.partition() != partition or message.topic() != topic:
                 topic, partition = message.topic(), message.partition()
                 found = self._readable(topic, partition)
-                new = Record if found is None else found.record
+                if found is not None:
+                    new, found.changed = found.record, True
             if found is None:
                 continue
             offset = message.offset()
             if offset <= found.offsets.last:
                 found = self._assignment.begin_anew(found)
                 new = found.record
-            found.changed = True
+                found.changed = True
             if not found.offsets.polled(offset):
                 self._remembered += 1
                 continue
             key = message.key()
             value, time_ = message.value(), message.timestamp()[1]
-            headers, weight = _headers(message, retry=topic in retry_topics)
+            headers, id_, weight, is_delivered = seen(headers_of(message))
+            if is_delivered:
+                headers = believed(headers, retry=topic in retry_topics)
             # Builds what the class's own constructor builds, which takes four times as long.
             record = make(new, (topic, partition, offset, time_, key, value, headers))
             if not found.batch:
@@ -191,6 +195,7 @@ class Polling:
                 touched.append(found)
                 found.begun = True
                 found.times.append((offset, _written(time_)))
+            found.ids.append(id_)
             lane = key if by_key else None
             group = found.batch.get(lane)
             if group is None:
@@ -359,18 +364,6 @@ class Polling:
         if not each.stretch.opened:
             return "its partition is not opened yet"
         return "the client has read nothing from there on"
-
-
-def _headers(message: Message, *, retry: bool) -> tuple[Sequence[Pair], int]:
-    """Return the headers of a message that count, and about how many bytes they take."""
-    headers = headers_of(message)
-    is_delivered, size = False, len(headers) * _OF_HEADER
-    for name, value in headers:
-        if name in DELIVERY:
-            is_delivered = True
-        if value is not None:
-            size += len(value)
-    return believed(headers, retry=retry) if is_delivered else headers, size
 
 
 def _written(timestamp: int) -> int:

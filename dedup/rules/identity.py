@@ -18,6 +18,7 @@ _R = TypeVar("_R", bound=Record)
 
 # An index entry of Postgres takes at most 2704 bytes, and a character at most four.
 _LONGEST_ID, _LONGEST_SOURCE = 500, 100
+_UNTOLD = (None, b"")
 _BY_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}(/[0-9]+/[0-9]+)")
 
 
@@ -72,6 +73,16 @@ def _of_topic(record: type[_R], topic_id: str) -> type[_R]:
     # On the class and not on each record: there are hundreds of thousands a second.
     named = {"topic_id": topic_id, "__module__": record.__module__}
     return type(record.__name__, (record,), named)
+
+
+def are_distinct(ids: Sequence[bytes | None]) -> bool:
+    """
+    Return whether events with these ids are certainly no duplicates of each other.
+
+    None is an id that cannot be told by itself: such an event may be a duplicate of any other.
+    """
+    found = set(ids)
+    return len(found) == len(ids) and found.isdisjoint(_UNTOLD)
 
 
 def has_id(headers: Sequence[Pair]) -> bool:

@@ -56,6 +56,12 @@ class Record(envelope.Record):
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
+def size_of(record: envelope.Record) -> int:
+    """Return the bytes of a record's key and value."""
+    key, value = record.key, record.value
+    return (0 if key is None else len(key)) + (0 if value is None else len(value))
+
+
 def read_with(decoder: Decode) -> type[Record]:
     """Return a class of records whose events `decoder` reads."""
     # On the class and not on each record: there are tens of thousands a second.

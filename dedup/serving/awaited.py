@@ -13,7 +13,7 @@ from dedup.retries.aside import Aside, HoldInPlace
 from dedup.rules.lanes.lanes import Lane, Run, Stretch
 from dedup.rules.policies.policies import AwaitedPolicy, Verdict, attempt, attempt_awaited
 from dedup.rules.policies.results import Done, Early, Result, failure
-from dedup.rules.record import Record
+from dedup.rules.record import Record, size_of
 from dedup.serving.batching import DONE, Answer, Batching, Turns, answers_of, decided
 from dedup.serving.certainty import UNCERTAIN_SECONDS, Certainty
 from dedup.serving.handlers import checked
@@ -113,7 +113,7 @@ class AwaitedServing:
             if time.monotonic() > self.certainty.until:
                 self.certainty.doubt()
                 return UNCERTAIN_SECONDS
-            if not (self.plain and need_no_choice(run.records, self.unchosen)):
+            if not (self.plain and need_no_choice(run, self.unchosen)):
                 run.state = self._begun(run.stretch, run.records)
             else:
                 await self._plainly(run, desk, over)
@@ -142,7 +142,7 @@ class AwaitedServing:
                 rest = self._chosen(records[number:], stretch)
                 run.state = RunProgress(stretch, _first(record, result, rest), decided=1)
                 return
-            desk.report.handled.append((stretch, record))
+            desk.report.handled.append((stretch, record.offset, size_of(record)))
             if number < len(records) and (not stretch.live or time.monotonic() > over):
                 run.state = self._begun(stretch, records[number:])
                 return

@@ -38,8 +38,13 @@ class HandoverReport:
     record must not delay the ones that were completed before it.
     """
 
-    handled: deque[tuple[Stretch[Record], Record]] = field(default_factory=deque)
-    """Records that were handled, with nothing else to report."""
+    handled: deque[tuple[Stretch[Record], int, int]] = field(default_factory=deque)
+    """
+    Offsets and sizes of records that were handled, with nothing else to report.
+
+    The records themselves are freed by the thread that has just read them: another thread would
+    have to fetch them into its cache.
+    """
 
     completed: deque[Completed] = field(default_factory=deque)
     """Other records that are completed."""
@@ -110,11 +115,17 @@ class Handover:
 
     # Called by the poll thread.
 
-    def offer(self, batches: Iterable[tuple[Stretch[Record], Batch]]) -> int:
-        """Put the records of a poll batch in line; return how many lanes are in line."""
+    def offer(
+        self, batches: Iterable[tuple[Stretch[Record], Batch]], *, distinct: bool = False
+    ) -> int:
+        """
+        Put the records of a poll batch in line; return how many lanes are in line.
+
+        `distinct`: none of them is a duplicate of another.
+        """
         with self.lock:
             for stretch, batch in batches:
-                self.lanes.offer(stretch, batch)
+                self.lanes.offer(stretch, batch, distinct=distinct)
             return self.lanes.ready
 
     def release(self) -> tuple[int, float | None]:

@@ -223,9 +223,12 @@ def records_from(record: Record, run: Run[Record]) -> Sequence[Record]:
     return [each for each in run.records if each.offset >= record.offset]
 
 
-def need_no_choice(records: Sequence[Record], unchosen: Unchosen) -> bool:
+def need_no_choice(run: Run[Record], unchosen: Unchosen) -> bool:
     """Return whether all records of a run are handled, whatever the result of the first."""
+    records = run.records
     if len(records) == 1 or unchosen == "all":
+        return True
+    if run.distinct and unchosen == "distinct":
         return True
     return unchosen == "distinct" and len({each.identity for each in records}) == len(records)
 

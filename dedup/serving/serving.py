@@ -10,7 +10,7 @@ from dedup.retries.aside import Aside, HoldInPlace
 from dedup.rules.lanes.lanes import Lane, Run, Stretch
 from dedup.rules.policies.policies import Policy, Verdict, attempt
 from dedup.rules.policies.results import Done, Early, Result, failure
-from dedup.rules.record import Record
+from dedup.rules.record import Record, size_of
 from dedup.serving.batching import DONE, Answer, Batching, Turns, answers_of, decided
 from dedup.serving.certainty import UNCERTAIN_SECONDS, Certainty
 from dedup.serving.handlers import checked
@@ -108,7 +108,7 @@ class Serving:
             if time.monotonic() > self.certainty.until:
                 self.certainty.doubt()
                 return UNCERTAIN_SECONDS
-            if not (self.plain and need_no_choice(run.records, self.unchosen)):
+            if not (self.plain and need_no_choice(run, self.unchosen)):
                 run.state = self._begun(run.stretch, run.records)
             else:
                 self._plainly(run, report, over)
@@ -137,7 +137,7 @@ class Serving:
                 rest = self._chosen(records[number:], stretch)
                 run.state = RunProgress(stretch, _first(record, result, rest), decided=1)
                 return
-            report.handled.append((stretch, record))
+            report.handled.append((stretch, record.offset, size_of(record)))
             if number < len(records) and (not stretch.live or time.monotonic() > over):
                 run.state = self._begun(stretch, records[number:])
                 return

@@ -56,19 +56,19 @@ class Assigned:
     batch: dict[bytes | None, list[Record]] = field(default_factory=dict)
     """The poll batch that is being sorted."""
 
+    ids: list[bytes | None] = field(default_factory=list)
+    """The ids of its events, as far as they can be told apart by these alone."""
+
     times: deque[tuple[int, int]] = field(default_factory=deque)
     """First offset of each batch in memory, and when it was written."""
 
-    def completed(self, records: Sequence[Record]) -> None:
-        """Record that `records` are completed."""
-        self.offsets.complete([record.offset for record in records])
-        self.records -= len(records)
-        self.size -= sum(
-            (len(value) if value else 0) + (len(key) if key else 0)
-            for _, _, _, _, key, value, _ in records
-        )
+    def completed(self, offsets: Sequence[int], size: int) -> None:
+        """Record that records are completed, whose keys and values take `size` bytes."""
+        self.offsets.complete(offsets)
+        self.records -= len(offsets)
+        self.size -= size
         if self.heavy:
-            self.size -= sum(self.heavy.pop(record.offset, 0) for record in records)
+            self.size -= sum(self.heavy.pop(offset, 0) for offset in offsets)
         self.changed = True
 
     def age(self, now: float) -> float:

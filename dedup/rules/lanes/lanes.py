@@ -69,6 +69,9 @@ class Run(Generic[R]):
     state: Any = None
     """The worker's progress; None: not begun."""
 
+    distinct: bool = False
+    """Whether none of its records is a duplicate of another, as far as that is known."""
+
 
 @dataclass(slots=True, eq=False)
 class Lane(Generic[R]):
@@ -140,8 +143,18 @@ class Lanes(Generic[R]):
         for lane in waiting:
             self._line_up(lane)
 
-    def offer(self, stretch: Stretch[R], batch: Mapping[bytes | None, Sequence[R]]) -> None:
-        """Append a poll batch, grouped by key, to the lanes of its keys."""
+    def offer(
+        self,
+        stretch: Stretch[R],
+        batch: Mapping[bytes | None, Sequence[R]],
+        *,
+        distinct: bool = False,
+    ) -> None:
+        """
+        Append a poll batch, grouped by key, to the lanes of its keys.
+
+        `distinct`: none of its records is a duplicate of another.
+        """
         home = stretch.lanes
         line = self._ready if stretch.opened else stretch.unopened
         for key, records in batch.items():
@@ -153,7 +166,7 @@ class Lanes(Generic[R]):
             lane = home.get(key)
             if lane is None:
                 home[key] = lane = Lane(key, home=home)
-            lane.runs.append(Run(stretch, records, next(self._runs)))
+            lane.runs.append(Run(stretch, records, next(self._runs), None, distinct))
             if not lane.busy:
                 lane.busy = True
                 line.append(lane)

@@ -1,7 +1,6 @@
 """Decode a Kafka record into the event that filters and handlers see."""
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Literal, TypeAlias
@@ -72,14 +71,21 @@ def with_value(record: Record, value: object) -> Event:
     Raises:
         InvalidEvent: a header that the envelope owns cannot be read.
     """
+    key = None if record.key is None else _text(record.key)
+    usual = envelope.usual_event(record, key=key, value=value)
+    if usual is not None:
+        return usual
     # A round that cannot be read makes the record fail here, not crash at the retry.
     if envelope.was_delivered(record):
         envelope.delivery(record)
-    key: bytes | str | None = record.key
-    if isinstance(key, bytes):
-        with suppress(UnicodeDecodeError):
-            key = key.decode()
-    return envelope.event(record, key=key, value=value)
+    return envelope.any_event(record, key=key, value=value)
+
+
+def _text(key: bytes) -> bytes | str:
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key
 
 
 DECODERS: Mapping[Format, Callable[[Record], Event]] = MappingProxyType(

@@ -64,7 +64,7 @@ class Draining:
         told: dict[int, str] = {}
         for report in self.handover.collect():
             told |= {each.record.offset: each.outcome for each in report.completed}
-            told |= {record.offset: "handled" for _, record in report.handled}
+            told |= {offset: "handled" for _, offset, _ in report.handled}
         assert self.handover.lanes.held == 0
         return told
 

@@ -55,7 +55,7 @@ def with_a_gap() -> Assigned:
     each = assigned(Lanes[Record]().begin("t", 0), Offsets(5), max_skew=10)
     for offset in (5, 6, 7):
         each.offsets.polled(offset)
-    each.completed([Record("t", 0, 6, 0, b"k", b"v", ())])
+    each.completed([6], 2)
     return each
 
 
@@ -71,7 +71,7 @@ def test_a_broker_that_takes_no_metadata_gets_the_offsets_and_it_is_said_once(
 
     commits.tick([each])
     assert client.committed == []
-    each.completed([Record("t", 0, 7, 0, b"k", b"v", ())])
+    each.completed([7], 2)
     commits.tick([each])
     commits.finally_([each])
 

@@ -105,8 +105,8 @@ def serving(handler: Callable[..., Any], *keys: str, together: int = 1) -> Itera
             workers.wake(handover.release()[0])
             workers.reclaim()
             for report in handover.collect():
-                for _, record in report.handled:
-                    served.outcomes[str(record.event.key)] = "handled"
+                for _, offset, _ in report.handled:
+                    served.outcomes[keys[offset]] = "handled"
                 for each in report.completed:
                     served.outcomes[str(each.record.event.key)] = each.outcome
 
