@@ -98,6 +98,7 @@ class DeliveryHandler:
             adapts=breaker.threshold > 0,
             clock=clock,
         )
+        numbers.open.set_function(lambda: not breaker.closed)
         self._patience = shape.plan(subscription).patience
         self._shaken = not subscription.endpoint.handshake
         self._shaking: asyncio.Task[None] | None = None
@@ -201,7 +202,7 @@ class DeliveryHandler:
         detail = ""
         try:
             number = _attempt(record)
-            request = self._composer.request(record, record.identity)
+            request = self._composer.request(record)
             at, began = time.time(), self._clock()
             if number == 1:
                 self._numbers.added.observe(max(0.0, at - record.timestamp / 1000))
@@ -215,8 +216,6 @@ class DeliveryHandler:
         finally:
             if self.gate.leave(passed, shown, wait):
                 self._opened()
-            elif shown == "refusal":
-                self._numbers.open.set(not self.gate.breaker.closed)
         now = self._clock()
         self._pace.told(now, passed.phase, limits)
         seconds = now - began
@@ -301,7 +300,6 @@ class DeliveryHandler:
         if told == "delivered":
             self.delivered += 1
             self._recent.append(seconds)
-            self._numbers.open.set(0)
             self._spared.clear()
         self.failed += told not in {"delivered", "limited"}
         self._numbers.attempted(told, seconds)
@@ -321,7 +319,6 @@ class DeliveryHandler:
         return timedelta(seconds=max(0.0, self.gate.breaker.until - now)) + _BEHIND
 
     def _opened(self) -> None:
-        self._numbers.open.set(1)
         _log.warning(
             "%s: the circuit of %s is open: %s",
             self._subscription.id,
