@@ -11,7 +11,8 @@ from itertools import count
 from dovecote.push.http.connection import Connection, Forbidden, SendFailed, Stale
 from dovecote.push.http.guard import AddressRefused, Guard, Unresolved
 from dovecote.push.rules.sending.answer import Answer
-from dovecote.push.rules.sending.request import WITHOUT_BODY, Form, Request, lines
+from dovecote.push.rules.sending.headers import lines
+from dovecote.push.rules.sending.request import WITHOUT_BODY, Form, Request
 
 _LOOK_SECONDS = 15.0
 _TURNS = 100
