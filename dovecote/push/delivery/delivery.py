@@ -13,6 +13,7 @@ from dedup.rules.policies.wording import plain
 from dedup.rules.record import Record
 from dovecote.process.states import State
 from dovecote.push.delivery import shape
+from dovecote.push.delivery.answers import Answers, broken, named, why
 from dovecote.push.delivery.gate import Gate, Passed
 from dovecote.push.delivery.traced import RequestSpan, request_spans
 from dovecote.push.delivery.windows import Windows
@@ -24,9 +25,9 @@ from dovecote.push.rules.outcomes import Outcomes
 from dovecote.push.rules.pacing.minute import LastMinute, listed
 from dovecote.push.rules.pacing.pace import Pace
 from dovecote.push.rules.sending import handshake
-from dovecote.push.rules.sending.answer import KEPT_BYTES, Answer
+from dovecote.push.rules.sending.answer import KEPT_BYTES
 from dovecote.push.rules.sending.ports import AttemptReport, Book, Circuit, Outcome
-from dovecote.push.rules.sending.quota import Quota, quota
+from dovecote.push.rules.sending.quota import Quota
 from dovecote.push.rules.sending.request import Composer, Request
 from dovecote.push.rules.sending.verdict import (
     DONE,
@@ -36,7 +37,6 @@ from dovecote.push.rules.sending.verdict import (
     Shown,
     Verdict,
     asked_wait,
-    described,
     judge,
     shows,
 )
@@ -98,6 +98,7 @@ class DeliveryHandler:
             adapts=breaker.threshold > 0,
             clock=clock,
         )
+        numbers.open.set_function(lambda: not breaker.closed)
         self._patience = shape.plan(subscription).patience
         self._shaken = not subscription.endpoint.handshake
         self._shaking: asyncio.Task[None] | None = None
@@ -105,6 +106,7 @@ class DeliveryHandler:
         self._trouble = self._forbidden = self._broken = ""
         self.delivered = self.failed = self.dead = 0
         self._recent: deque[float] = deque(maxlen=_RECENT)
+        self._answers = Answers()
         self._minute, self._outcomes = LastMinute(), Outcomes()
         self._spared: dict[tuple[str, int, int], float] = {}
         """Since when each record that was a probe has been spared its attempts."""
@@ -118,7 +120,7 @@ class DeliveryHandler:
             await self._shake_hands()
             if not self._shaken:
                 return Early(self._trouble, _REST)
-        passed = await self.gate.enter()
+        passed = self.gate.at_once() or await self.gate.enter()
         if not isinstance(passed, Passed):
             return Early("the endpoint cannot take it", self._pause(passed))
         result = await self._attempted(record, passed)
@@ -200,8 +202,8 @@ class DeliveryHandler:
         wait: float | None = None
         detail = ""
         try:
-            number = _attempt(record)
-            request = self._composer.request(record, record.identity)
+            request = self._composer.request(record)
+            number = 1 if request.is_first else _attempt(record)
             at, began = time.time(), self._clock()
             if number == 1:
                 self._numbers.added.observe(max(0.0, at - record.timestamp / 1000))
@@ -211,12 +213,10 @@ class DeliveryHandler:
             if shown == "limited" and (asked := asked_wait(outcome, self._rules, now=_now())):
                 wait = asked.total_seconds()
             elif shown not in {"success", "nothing", "limited"}:
-                self._broken = _broken(outcome, detail)
+                self._broken = broken(outcome, detail)
         finally:
             if self.gate.leave(passed, shown, wait):
                 self._opened()
-            elif shown == "refusal":
-                self._numbers.open.set(not self.gate.breaker.closed)
         now = self._clock()
         self._pace.told(now, passed.phase, limits)
         seconds = now - began
@@ -231,12 +231,12 @@ class DeliveryHandler:
             told = "limited"
         span.ended(outcome, told, detail)
         self._count(told, seconds)
-        self._minute.add(now, _named(outcome), dead=told == "dead")
+        self._minute.add(now, named(outcome), dead=told == "dead")
         self._note(now, told, outcome)
         self._book.attempted(
             AttemptReport(
                 subscription=self._subscription.id,
-                event_id=record.identity.id[:_DETAIL_CHARACTERS],
+                event_id=request.event[:_DETAIL_CHARACTERS],
                 topic=record.topic,
                 partition=record.partition,
                 offset=record.offset,
@@ -262,11 +262,10 @@ class DeliveryHandler:
 
         The words are the beginning of the answer, or the failure.
         """
-        signed = self._signer.headers(request.id, now, request.body)
+        signed = self._signer.lines(request.id, now, request.body)
+        traced = self._composer.allowed(span.headers)
         try:
-            answer = await self._client.send(
-                request, [*signed, *self._composer.allowed(span.headers)]
-            )
+            answer = await self._client.send(request, traced, signed)
         except SendFailed as error:
             said = plain(self._hide(str(error)))
             self._forbidden = said if isinstance(error, Forbidden) else ""
@@ -275,8 +274,7 @@ class DeliveryHandler:
             span.failed(error)
             raise
         self._forbidden = ""
-        limits = quota(answer.headers)
-        told = _answered(answer, limits)
+        told, limits = self._answers.read(answer)
         said = answer.excerpt.decode(errors="replace")
         cut = answer.cut or len(answer.excerpt) >= KEPT_BYTES
         return told, self._hide(said, cut=cut)[:_DETAIL_CHARACTERS] if said else "", limits
@@ -301,7 +299,6 @@ class DeliveryHandler:
         if told == "delivered":
             self.delivered += 1
             self._recent.append(seconds)
-            self._numbers.open.set(0)
             self._spared.clear()
         self.failed += told not in {"delivered", "limited"}
         self._numbers.attempted(told, seconds)
@@ -309,7 +306,7 @@ class DeliveryHandler:
     def _note(self, now: float, told: Outcome, outcome: Answering) -> None:
         """Note what a request came to; one that only came too early shows nothing."""
         if told != "limited":
-            self._outcomes.add(now, "" if told == "delivered" else _why(outcome))
+            self._outcomes.add(now, "" if told == "delivered" else why(outcome))
 
     def _spares(self, record: Record, now: float) -> bool:
         """Return whether a failed probe burns no attempt of its record."""
@@ -321,7 +318,6 @@ class DeliveryHandler:
         return timedelta(seconds=max(0.0, self.gate.breaker.until - now)) + _BEHIND
 
     def _opened(self) -> None:
-        self._numbers.open.set(1)
         _log.warning(
             "%s: the circuit of %s is open: %s",
             self._subscription.id,
@@ -379,34 +375,3 @@ def _shown(key: bytes | None) -> str | None:
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-def _answered(answer: Answer, limits: Quota) -> Answered:
-    headers = answer.headers
-    return Answered(
-        answer.status,
-        headers.get("retry-after"),
-        headers.get("date"),
-        headers.get("ratelimit-reset")
-        or headers.get("x-ratelimit-reset")
-        or (None if limits.spent is None else str(limits.spent)),
-    )
-
-
-def _broken(outcome: Answering, detail: str) -> str:
-    """Return a failure in words, with the beginning of the answer."""
-    if isinstance(outcome, NotAnswered):
-        return plain(outcome.error)
-    # The answer is a stranger's text, and this goes into the log.
-    told = described(outcome.status)
-    return f"{told} ({plain(detail)})" if detail else told
-
-
-def _why(outcome: Answering) -> str:
-    if isinstance(outcome, NotAnswered):
-        return plain(outcome.error)
-    return described(outcome.status).removeprefix("the endpoint answered ")
-
-
-def _named(outcome: Answering) -> str:
-    return str(outcome.status) if isinstance(outcome, Answered) else "no answer"

@@ -44,6 +44,19 @@ class Gate:
         self._ending = False
         self.in_flight = 0
 
+    def at_once(self) -> Passed | None:
+        """Return permission to send if nothing has to be waited for; otherwise None."""
+        if (
+            self._waiting
+            or self._ending
+            or not self.breaker.closed
+            or self.in_flight >= self.concurrency.limit
+            or self.pace.reserve(self._clock(), most=0.0) > 0.0
+        ):
+            return None
+        self.in_flight += 1
+        return self._permission()
+
     async def enter(self) -> Passed | float:
         """Return permission to send, or after how many seconds to come again."""
         if self._ending:

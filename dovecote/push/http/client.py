@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count
@@ -11,7 +11,8 @@ from itertools import count
 from dovecote.push.http.connection import Connection, Forbidden, SendFailed, Stale
 from dovecote.push.http.guard import AddressRefused, Guard, Unresolved
 from dovecote.push.rules.sending.answer import Answer
-from dovecote.push.rules.sending.request import WITHOUT_BODY, Form, Request, lines
+from dovecote.push.rules.sending.headers import lines
+from dovecote.push.rules.sending.request import WITHOUT_BODY, Form, Request
 
 _LOOK_SECONDS = 15.0
 _TURNS = 100
@@ -71,18 +72,25 @@ class Client:
         self.made = 0
         """Number of connections made so far."""
 
-    async def send(self, request: Request, headers: Sequence[tuple[str, str]] = ()) -> Answer:
+    def send(
+        self,
+        request: Request,
+        headers: Sequence[tuple[str, str]] = (),
+        signed: str = "",
+    ) -> Awaitable[Answer]:
         """
         Return the answer to a request, sent with its own headers and those of this attempt.
+
+        `signed`: more of the latter, as they are sent.
 
         Raises:
             SendFailed: there is no answer, for whatever reason.
         """
-        own = request.lines + lines(headers)
+        own = request.lines + signed + (lines(headers) if headers else "")
         if self._with_body:
             own += f"Content-Length: {len(request.body)}\r\n"
         head = f"{self._method} {request.target} HTTP/1.1\r\n{self._standing}{own}\r\n"
-        return await self._sent(head.encode("latin-1") + request.body, bodyless=self._bodyless)
+        return self._sent(head.encode("latin-1") + request.body, bodyless=self._bodyless)
 
     async def options(self, target: str, headers: Sequence[tuple[str, str]]) -> Answer:
         """Send an OPTIONS request; as `send`."""
@@ -107,30 +115,36 @@ class Client:
         That is safe: no answer to the request came, and push promises at least once. A new
         connection that is closed without an answer is a failure, so nothing is sent a third time.
         """
-        if self._idle:
-            connection, _ = self._idle.popitem()
-            try:
-                answer = await self._asked(connection, data, bodyless=bodyless)
-            except Stale:
-                # The server may have closed the others too: a new connection shows.
-                for each in list(self._idle):
-                    each.close()
-                self._idle.clear()
-            else:
-                if not is_farewell(answer):
-                    return answer
-        return await self._asked(await self._connected(), data, bodyless=bodyless)
+        connection: Connection | None = None
+        try:
+            if self._idle:
+                connection, _ = self._idle.popitem()
+                try:
+                    answer = await self._asked(connection, data, bodyless=bodyless)
+                except Stale:
+                    # The server may have closed the others too: a new connection shows.
+                    for each in list(self._idle):
+                        each.close()
+                    self._idle.clear()
+                else:
+                    if not is_farewell(answer):
+                        return answer
+                connection = None
+            connection = await self._connected()
+            return await self._asked(connection, data, bodyless=bodyless)
+        except asyncio.CancelledError:
+            if connection is not None:
+                connection.close()
+            raise
 
-    async def _asked(self, connection: Connection, data: bytes, *, bodyless: bool) -> Answer:
+    def _asked(
+        self, connection: Connection, data: bytes, *, bodyless: bool
+    ) -> "asyncio.Future[Answer]":
         answer = connection.ask(data, bodyless=bodyless)
         self._asked_for[connection] = time.monotonic() + self._patience.whole
         if self._expires is None:
             self._expire()
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            connection.close()
-            raise
+        return answer
 
     def _expire(self) -> None:
         """Fail requests whose time is over, and come again when the next one's is."""

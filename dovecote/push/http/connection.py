@@ -42,6 +42,7 @@ class Connection(asyncio.Protocol):
         lost: Callable[["Connection"], None],
     ) -> None:
         self._most, self._released, self._lost = most, released, lost
+        self._loop = asyncio.get_running_loop()
         self._bodyless = False
         self._reader: AnswerReader | None = None
         """Reads the answer, once a part of it came."""
@@ -57,7 +58,7 @@ class Connection(asyncio.Protocol):
 
     def ask(self, data: bytes, *, bodyless: bool) -> "asyncio.Future[Answer]":
         """Send a request, and return the future of its answer; `bodyless`: the method is HEAD."""
-        self._answer = answer = asyncio.get_running_loop().create_future()
+        self._answer = answer = self._loop.create_future()
         self._bodyless, self._reader = bodyless, None
         if self._transport is None or self._transport.is_closing():
             self._end("the kept connection was closed")

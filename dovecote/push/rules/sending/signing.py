@@ -27,13 +27,21 @@ class Signer:
             told.append(("webhook-signature", self.signature(id_, timestamp, body)))
         return told
 
+    def lines(self, id_: str, timestamp: int, body: bytes) -> str:
+        """Return these headers as they are sent; `id_` is one that `webhook_id` has encoded."""
+        told = f"webhook-id: {id_}\r\nwebhook-timestamp: {timestamp}\r\n"
+        if self._signs:
+            told += f"webhook-signature: {self.signature(id_, timestamp, body)}\r\n"
+        return told
+
     def signature(self, id_: str, timestamp: int, body: bytes) -> str:
         """Return the signatures of `{id}.{timestamp}.{body}`, separated by blanks."""
         content = b"%b.%d.%b" % (id_.encode(), timestamp, body)
-        return " ".join(
+        signatures = [
             f"{kind},{b2a_base64(sign(content), newline=False).decode('ascii')}"
             for kind, sign in self._signs
-        )
+        ]
+        return " ".join(signatures)
 
 
 def _signing(kind: Literal["v1", "v1a"], secret: bytes) -> _Sign:

@@ -187,3 +187,36 @@ def test_a_partition_that_was_away_begins_anew() -> None:
         assert await windows.enter("t", 0, 3)
 
     run(test)
+
+
+def test_nobody_passes_at_once_ahead_of_one_who_waits_or_through_a_closed_gate() -> None:
+    async def test() -> None:
+        door = gate(1, threshold=1)
+        first = door.at_once()
+        assert first is not None
+        assert door.at_once() is None  # it is full
+        waiting = asyncio.create_task(enter(door))
+        await asyncio.sleep(0)
+        door.leave(first, "nothing")
+        assert door.at_once() is None  # the place is the one's who waits
+        assert door.leave(await waiting, "overload")
+        assert door.at_once() is None  # the circuit is open
+        await asyncio.sleep(0.06)
+        assert door.at_once() is None  # a probe is not sent in passing
+        assert (await enter(door)).probe
+        assert door.in_flight == 1
+
+    run(test)
+
+
+def test_at_a_limited_rate_only_what_is_saved_passes_at_once() -> None:
+    async def test() -> None:
+        now = 10.0
+        door = Gate(Breaker(), Concurrency(100), Pace(25.0), clock=lambda: now)
+        passed = [door.at_once() for _ in range(10)]
+        assert sum(each is not None for each in passed) == 3  # those of the tenth of a second before
+        assert door.in_flight == 3
+        door.end()
+        assert door.at_once() is None
+
+    run(test)

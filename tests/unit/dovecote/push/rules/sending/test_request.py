@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from dedup.rules.identity import Identity
+from dovecote.push.rules.sending.headers import encoded
 from dovecote.push.rules.sending.request import (
     Composer,
     Form,
     Metadata,
     Request,
     Unsendable,
-    encoded,
     webhook_id,
 )
 from outbox import Event

@@ -9,6 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
+from dovecote.push.rules.sending.headers import lines
 from dovecote.push.rules.sending.signing import Signer, public_key
 from dovecote.push.rules.subscription.sections import signing_key
 
@@ -70,3 +71,10 @@ def test_an_ed25519_key_signs_what_its_public_key_verifies() -> None:
 
 def test_without_a_secret_there_is_an_id_and_a_time_and_no_signature() -> None:
     assert Signer([]).headers("e1", 5, b"") == [("webhook-id", "e1"), ("webhook-timestamp", "5")]
+
+
+@pytest.mark.parametrize("secrets", [[], [SECRET], [SECRET, OTHER]])
+def test_the_lines_of_an_attempt_are_its_headers(secrets: list[str]) -> None:
+    signer = Signer([signing_key(each) for each in secrets])
+    given = "e1@%2Fshop", 1_700_000_000, b"{}"
+    assert signer.lines(*given) == lines(signer.headers(*given))
