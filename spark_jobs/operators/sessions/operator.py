@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from pydantic_core import from_json
 
 from spark_jobs.operators.alarms import Alarms, Ident
@@ -31,9 +32,8 @@ from spark_jobs.operators.step import (
 _BEFORE_ALL = -NEVER
 
 
-@dataclass(slots=True, eq=False)
-class Open:
-    """A session that records may still join."""
+class Open(msgspec.Struct, eq=False):
+    """A session that records may still join; made by C, for there are as many as results."""
 
     start: int
     end: int
@@ -86,6 +86,7 @@ class Sessions:
         self._updates = settings.emit == "update"
         self._aggregate = aggregates.load(settings.aggregate, settings.max_value_bytes)
         self._is_simple = self._aggregate.is_neutral and not self._updates
+        self._begun = self._aggregate.begin or self._first
         self._text_keys = settings.key == "record"
 
     def start(self) -> SessionState:
@@ -151,7 +152,7 @@ class Sessions:
         These are taken here, without a call for each step of the work.
         """
         keys, gap, open_for = state.keys, self._gap, self._open_for
-        initializer, aggregator = self._aggregate.initializer, self._aggregate.aggregator
+        aggregator, begin = self._aggregate.aggregator, self._begun
         for record in records:
             key, time = record[0], record[1]  # by index, because names are expensive here
             held = keys.get(key)
@@ -170,8 +171,7 @@ class Sessions:
                     last.end = time
                     last.revision += 1
                 else:
-                    value = aggregator("", record[2], initializer())
-                    open_.append(Open(time, time, value, 1))
+                    open_.append(Open(time, time, begin(record[2]), 1))
             except Exception:  # noqa: BLE001  # it raises again where it is reported
                 self._other(state, record, now, outputs)
                 continue
@@ -182,6 +182,9 @@ class Sessions:
             # An alarm may be early, so a key that stays open already has one.
             if not was_open or not open_:
                 self._set_alarms(state, key, held)
+
+    def _first(self, value: Any) -> Any:  # noqa: ANN401  # JSON
+        return self._aggregate.aggregator("", value, self._aggregate.initializer())
 
     def _other(self, state: SessionState, record: Input, now: int, outputs: list[Output]) -> None:
         if record.key is None:
