@@ -34,8 +34,6 @@ from spark_jobs.sink.outgoing import Outgoing
 from spark_jobs.source.topics import belongs, entry_of
 from spark_jobs.stateful.results import digest, of_sessions
 
-_Place: TypeAlias = tuple[str, int, int]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTopics:
