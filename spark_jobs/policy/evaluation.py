@@ -82,7 +82,7 @@ def evaluate(
         outgoing += [router.returned(rows.record(row), rows.identity(row)) for row in elsewhere]
         retried += sum(each.topic == router.topics.retry for each in outgoing)
         dead = misplaced - retried
-    matches, handle, identity = handling.matches, handling.handle, rows.identity
+    matches, handle, identity = handling.matches, handling.handle, handling.identity
     for _, of_key in groups:
         for verdict in policy(of_key, matches=matches, handle=handle, identity=identity):
             if isinstance(verdict, Skipped):
@@ -136,6 +136,7 @@ class _Handling:
         self._record: Record
         self._event: Event
         self._outputs: Mapping[int, Sequence[Encoded]] = {}
+        self._known: tuple[int, Identity] | None = None
 
     def policy(self) -> Callable[..., Iterator[Verdict[int]]]:
         if self._operator.by_value:
@@ -154,6 +155,13 @@ class _Handling:
             self.skipped["duplicate"] += same
             self.skipped["superseded"] += len(found) - same
         return ()
+
+    def identity(self, row: int) -> Identity:
+        """Return the identity of a row; the last is kept, for each winner is asked for twice."""
+        known = self._known
+        if known is None or known[0] != row:
+            known = self._known = row, self._rows.identity(row)
+        return known[1]
 
     def matches(self, row: int) -> bool:
         passes = self._operator.filter
@@ -181,7 +189,7 @@ class _Handling:
     def route(self, verdict: Handled[int] | Failed[int], router: Router) -> list[Outgoing]:
         row = verdict.record
         record = self._record if row == self._row else self._rows.record(row)
-        return router.route(verdict, record, self._rows.identity(row), self._outputs.get(row, ()))
+        return router.route(verdict, record, self.identity(row), self._outputs.get(row, ()))
 
     def _decoded(self, row: int) -> Event:
         if row != self._row:

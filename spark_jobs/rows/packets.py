@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from outbox.envelope import Record
-from outbox.kafka import headers_of
+from outbox.kafka import headers_of_all
 from outbox.timestamps import END_OF_TIME
 from spark_jobs.rows.records import (
     NO_IDS,
@@ -44,8 +44,12 @@ _Gap: TypeAlias = tuple[int, int]
 Read: TypeAlias = tuple[tuple[str, int, int, int], list[Message], int]
 """A range that was read: its place, its records, and how many offsets had been deleted."""
 
-_Columns: TypeAlias = tuple[list[Any], list[Any], list[Any], list[Any], list[bytes]]
-"""Offsets, timestamps, keys, values and packed headers."""
+_Columns: TypeAlias = tuple[list[bytes], list[bytes], list[Any], list[Any], list[bytes]]
+"""Offsets and timestamps as bytes, keys, values and packed headers."""
+
+_Numbers: TypeAlias = "np.ndarray[Any, Any]"
+_Share: TypeAlias = tuple[_Numbers, _Numbers, Sequence[Any], Sequence[Any], Sequence[bytes]]
+"""The same of some records, before the numbers are bytes."""
 
 _Chunk: TypeAlias = tuple[str, int, str, int, bytes, bytes, list[Any], list[Any], list[bytes]]
 """Topic, partition, topic id and deleted offsets; then the columns, with the numbers as bytes."""
@@ -108,15 +112,8 @@ class Pack:
         parts: dict[int, _Columns] = {}
         for block in blocks(messages):
             numbers = self.bucketing(partition, block, len(self.buckets))
-            if isinstance(numbers, int):
-                _extend(parts.setdefault(numbers, _columns()), block)
-                continue
-            shares: list[list[Message]] = [[] for _ in self.buckets]
-            for number, message in zip(numbers, block, strict=True):
-                shares[number].append(message)
-            for number, share in enumerate(shares):
-                if share:
-                    _extend(parts.setdefault(number, _columns()), share)
+            for number, share in _shares(numbers, _read(block)):
+                _extend(parts.setdefault(number, _columns()), share)
         return parts or {0: _columns()}
 
     def _gaps(self, messages: Sequence[Message]) -> list[_Gap]:
@@ -165,19 +162,49 @@ def _columns() -> _Columns:
     return [], [], [], [], []
 
 
-def _extend(columns: _Columns, messages: Sequence[Message]) -> None:
+def _read(messages: Sequence[Message]) -> _Share:
+    return (
+        np.array([each.offset() for each in messages], "<i8"),
+        np.array([each.timestamp()[1] for each in messages], "<i8"),
+        [each.key() for each in messages],
+        [each.value() for each in messages],
+        [packed(found) if found else b"" for found in headers_of_all(messages)],
+    )
+
+
+def _shares(numbers: int | Sequence[int], share: _Share) -> Iterator[tuple[int, _Share]]:
+    """Yield the rows of each number in `numbers`, in their order."""
+    if isinstance(numbers, int):
+        yield numbers, share
+        return
+    found = np.array(numbers)
+    order = np.argsort(found, kind="stable")
+    found = found[order]
+    ends = [*(np.flatnonzero(np.diff(found)) + 1).tolist(), len(found)]
+    places = order.tolist() if len(found) > 1 else None
+    offsets, times, *rest = share
+    offsets, times = offsets[order], times[order]
+    keys, values, headers = (_picked(each, places) for each in rest)
+    for start, end in zip([0, *ends], ends, strict=False):
+        own = slice(start, end)
+        yield (
+            int(found[start]),
+            (offsets[own], times[own], keys[own], values[own], headers[own]),
+        )
+
+
+def _extend(columns: _Columns, share: _Share) -> None:
     offsets, times, keys, values, headers = columns
-    offsets += [each.offset() for each in messages]
-    times += [each.timestamp()[1] for each in messages]
-    keys += [each.key() for each in messages]
-    values += [each.value() for each in messages]
-    headers += [packed(headers_of(each)) for each in messages]
+    offsets.append(share[0].tobytes())
+    times.append(share[1].tobytes())
+    keys += share[2]
+    values += share[3]
+    headers += share[4]
 
 
 def _chunk(place: tuple[str, int, str], expired: int, columns: _Columns) -> _Chunk:
     offsets, times, *rest = columns
-    numbers = [np.array(each, "<i8").tobytes() for each in (offsets, times)]
-    return *place, expired, *numbers, *rest  # type: ignore[return-value]  # unpacked lists lose their lengths
+    return *place, expired, b"".join(offsets), b"".join(times), *rest  # type: ignore[return-value]  # unpacked lists lose their lengths
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ it has one timer. The clock is the batch's, which is the same when the batch is 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, TypeAlias
 
 import pandas as pd
@@ -33,6 +32,7 @@ from spark_jobs.operators.reading import (
     many_reader,
     max_ahead,
     max_lag,
+    read_columns,
 )
 from spark_jobs.operators.settings import PairingSettings, WindowedSettings
 from spark_jobs.operators.step import NEVER, Ahead, Failed
@@ -205,7 +205,7 @@ class Bucket(StatefulProcessor):
         state, alarm = self._restored(bucket_)
         failed: list[Failed] = []
         ahead: list[Ahead] = []
-        inputs = list(self._read(rows, count(), failed))
+        inputs = read_columns(self._read, rows.columns, failed)
         inputs = believable(inputs, now, self._max_ahead, ahead)
         try:
             step = self._operator.step(state, inputs, ticked(now), behind=rows.is_behind)

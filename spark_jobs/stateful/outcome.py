@@ -1,12 +1,11 @@
 """The result of an operator's step, as one row on its way to the sink."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
-from hashlib import blake2b
-from itertools import repeat
-from typing import Any, Self, TypeAlias
+from itertools import groupby, repeat
+from typing import Any, Self
 
 import msgpack
 from pydantic_core import to_json as fast_json
@@ -16,8 +15,7 @@ from dedup.rules.identity import identity
 from outbox import envelope
 from outbox.envelope import Pair, Record
 from spark_jobs.operators.lines import named
-from spark_jobs.operators.reading import OperatorSettings, key_of
-from spark_jobs.operators.settings import WindowedSettings
+from spark_jobs.operators.reading import OperatorSettings
 from spark_jobs.operators.step import (
     Ahead,
     Failed,
@@ -34,8 +32,7 @@ from spark_jobs.rows.packets import BucketRows
 from spark_jobs.sink.markers import Counts, kind
 from spark_jobs.sink.outgoing import Outgoing
 from spark_jobs.source.topics import belongs, entry_of
-
-_Place: TypeAlias = tuple[str, int, int]
+from spark_jobs.stateful.results import digest, of_sessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +102,6 @@ class Outcome:
         return Counts(rows=self.rows, handled=self.handled, skipped=self.skipped, dead=self.dead)
 
 
-# A copy takes half as long as a new one with its options.
-_EMPTY = blake2b(digest_size=12)
-_NOWHERE: _Place = ("", -1, -1)
-
-
 class Reporter:
     """Turns outputs into records to write."""
 
@@ -126,7 +118,6 @@ class Reporter:
         self._head = cache(partial(_head, settings))
         self._saying: Mapping[type, Callable[[Any], tuple[Any, ...]]] = {
             Paired: self._paired,
-            Session: self._session,
             Made: self._made,
             Released: self._released,
         }
@@ -139,12 +130,8 @@ class Reporter:
         ahead = 0
         late = self._topics.late
         outcome.envelope = self._headers
-        outgoing, saying = outcome.outgoing, self._saying
-        for output in outputs:
-            say = saying.get(output.__class__)
-            if say is not None:
-                outgoing.append(say(output))
-                continue
+        outgoing = outcome.outgoing
+        for output in self._said(outputs, outgoing):
             match output:
                 case Skipped():
                     skipped[kind(output.reason)] += output.events
@@ -166,6 +153,19 @@ class Reporter:
             skipped["ahead"] = ahead
         outcome.skipped = dict(sorted(skipped.items()))
 
+    def _said(self, outputs: Iterable[Output], outgoing: list[Any]) -> Iterator[Output]:
+        """Put results into `outgoing`; yield the other outputs, each in its turn."""
+        for kind_, run in groupby(outputs, type):
+            say = self._saying.get(kind_)
+            if kind_ is Session:
+                sessions: Any = list(run)
+                topic = self._topics.output
+                outgoing += of_sessions(sessions, self._settings, topic, self._source)
+            elif say is not None:
+                outgoing += map(say, run)
+            else:
+                yield from run
+
     def _made(self, made: Made) -> tuple[Any, ...]:
         """Return a record with the reason why it exists; a passed record keeps its own content."""
         topic, key, value, headers, time, *why, number, origin, window, _, is_passed = made
@@ -173,7 +173,7 @@ class Reporter:
             headers = [pair for pair in headers if pair[0] not in envelope.WINDOW]
         if not is_passed:
             bounds = f"{made.reason}/{made.start}/{made.end}/{made.revision}/{number}"
-            identity = _digest(window, f"{bounds}/{origin}")
+            identity = digest(window, f"{bounds}/{origin}".encode())
             own = {name for name, _ in headers}
             ours = ((envelope.ID, self._source + identity), *self._headers)
             headers = [*(pair for pair in ours if pair[0] not in own), *headers]
@@ -199,25 +199,8 @@ class Reporter:
         value = b"%b%d,%b" % (self._head(key), time, fast_json(fields)[1:])
         topic, offset = next(iter(sides.items()))
         place = (topic, -1, offset if isinstance(offset, int) else offset[0])
-        headers = self._source + _digest(key, str(sides))  # all results share the other headers
-        return self._topics.output, key, value, headers, max(time, 0), place
-
-    def _session(self, output: Session) -> tuple[Any, ...]:
-        what, key, start, end, aggregate, revision = output
-        settings = self._settings
-        shown = key_of(key, settings) if isinstance(settings, WindowedSettings) else ""
-        value = fast_json(
-            {
-                "kind": what,
-                "key": shown,
-                "start": start,
-                "end": end,
-                "value": aggregate,
-                "revision": revision,
-            }
-        )
-        headers = self._source + _digest(key, f"{what}/{start}/{end}/{revision}")
-        return self._topics.output, key, value, headers, max(end, 0), _NOWHERE
+        id_ = self._source + digest(key, str(sides).encode())  # all share the other headers
+        return self._topics.output, key, value, id_, max(time, 0), place
 
     def _aside(self, record: Input, reason: str, rows: BucketRows, now: int) -> tuple[Any, ...]:
         """Return the fields after the topic for a record that is set aside."""
@@ -316,9 +299,3 @@ def _headers_of(why: bytes) -> tuple[Pair, ...]:
         envelope.REVISION,
     )
     return tuple(zip(names, why.split(b"/"), strict=True))
-
-
-def _digest(key: bytes, said: str) -> bytes:
-    digest = _EMPTY.copy()
-    digest.update(key + b"\0" + said.encode())
-    return digest.hexdigest().encode()

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import starlark
 
+from dedup.rules.policies.comparisons import plain
 from outbox import envelope
 from outbox.errors import BadSettings, DovecoteError
 from outbox.event import Event
@@ -60,7 +61,12 @@ def compile_expression(text: str) -> Callable[[Event], bool]:
     readers = tuple(_READERS[name](fields) for name, fields in reads.items())
     can_loop = any(isinstance(node, ast.comprehension | ast.Lambda) for node in ast.walk(tree))
 
+    decide = plain(tree.body)
+
     def passes(event: Event) -> bool:
+        decided = None if decide is None else decide(event)
+        if decided is not None:
+            return decided
         options = _interruptible() if can_loop else _STRAIGHT
         try:
             arguments = [read(event) for read in readers]

@@ -29,6 +29,9 @@ class Aggregate:
     aggregator: Callable[[str | list[Any], Any, Any], Any]
     merger: Callable[[str | list[Any], Any, Any], Any]
 
+    begin: Callable[[Any], Any] | None = None
+    """What `aggregator` makes of a value and the initial aggregate; None: ask `aggregator`."""
+
     is_neutral: bool = False
     """Merging with the initial aggregate changes nothing."""
 
@@ -79,7 +82,12 @@ def load(text: str, most: int = NEVER) -> Aggregate:
         BadSettings: there is no such aggregate.
     """
     if text == "list":
-        return replace(NAMED[text], initializer=_sized, aggregator=partial(_appended, most))
+        return replace(
+            NAMED[text],
+            initializer=_sized,
+            aggregator=partial(_appended, most),
+            begin=partial(_begun, most),
+        )
     if text in NAMED:
         return NAMED[text]
     if ":" not in text:
@@ -132,7 +140,9 @@ def _appended(most: int, _: object, value: object, found: list[object]) -> list[
     if sized.is_exact:
         size = sized.size + len(fast_json(value)) + 1
     else:
-        size = sized.size + _bytes_at_most(value)
+        # Not a call for the usual value.
+        is_small = value.__class__ is int and -_SMALL < value < _SMALL  # type: ignore[operator]  # it is an int
+        size = sized.size + (_SMALL_BYTES if is_small else _bytes_at_most(value))
         if size > most:
             sized.size, sized.is_exact = len(fast_json(sized)), True
             size = sized.size + len(fast_json(value)) + 1
@@ -141,6 +151,14 @@ def _appended(most: int, _: object, value: object, found: list[object]) -> list[
     sized.append(value)
     sized.size = size
     return sized
+
+
+def _begun(most: int, value: Any) -> list[object]:  # noqa: ANN401  # JSON
+    if value.__class__ is int and -_SMALL < value < _SMALL and most >= _SMALL_BYTES + 2:
+        sized = _Sized((value,))
+        sized.size, sized.is_exact = _SMALL_BYTES + 2, False
+        return sized
+    return _appended(most, "", value, _sized())
 
 
 def _bytes_at_most(value: Any) -> int:  # noqa: ANN401  # JSON

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from pydantic_core import from_json
 
 from spark_jobs.operators.alarms import Alarms, Ident
@@ -31,9 +32,8 @@ from spark_jobs.operators.step import (
 _BEFORE_ALL = -NEVER
 
 
-@dataclass(slots=True, eq=False)
-class Open:
-    """A session that records may still join."""
+class Open(msgspec.Struct, eq=False):
+    """A session that records may still join; made by C, for there are as many as results."""
 
     start: int
     end: int
@@ -86,6 +86,7 @@ class Sessions:
         self._updates = settings.emit == "update"
         self._aggregate = aggregates.load(settings.aggregate, settings.max_value_bytes)
         self._is_simple = self._aggregate.is_neutral and not self._updates
+        self._begun = self._aggregate.begin or self._first
         self._text_keys = settings.key == "record"
 
     def start(self) -> SessionState:
@@ -102,12 +103,15 @@ class Sessions:
             state.behind_at = now
         else:
             self._wall(state, now, outputs)
-        take = self._own if self._per_key else self._shared
-        for record in records:
-            if record.key is None:
-                outputs.append(skipped(record, "no key"))
-            else:
-                take(state, record, now, outputs)
+        if self._per_key and self._is_simple:
+            self._own_all(state, records, now, outputs)
+        else:
+            take = self._own if self._per_key else self._shared
+            for record in records:
+                if record.key is None:
+                    outputs.append(skipped(record, "no key"))
+                else:
+                    take(state, record, now, outputs)
         if not behind and not self._close_after:
             self._wall(state, now, outputs)
         return StepResult(state, outputs, self._deadline(state))
@@ -138,51 +142,74 @@ class Sessions:
             held.floor = believed(held.floor, now, self._max_ahead)
             self._set_alarms(state, ident, held)
 
+    def _own_all(
+        self, state: SessionState, records: Sequence[Input], now: int, outputs: list[Output]
+    ) -> None:
+        """
+        Take records as `_own` does, for aggregates that need no more.
+
+        Most records come at the end of the last session of their key, or in a new one after it.
+        These are taken here, without a call for each step of the work.
+        """
+        keys, gap, open_for = state.keys, self._gap, self._open_for
+        aggregator, begin = self._aggregate.aggregator, self._begun
+        for record in records:
+            key, time = record[0], record[1]  # by index, because names are expensive here
+            held = keys.get(key)
+            if held is None or time < held.clock or time < held.floor:
+                self._other(state, record, now, outputs)
+                continue
+            open_ = held.open
+            was_open = bool(open_)
+            last = open_[-1] if was_open else None
+            if last is not None and time < last.end:
+                self._other(state, record, now, outputs)
+                continue
+            try:
+                if last is not None and time <= last.end + gap:
+                    last.value = aggregator("", record[2], last.value)
+                    last.end = time
+                    last.revision += 1
+                else:
+                    open_.append(Open(time, time, begin(record[2]), 1))
+            except Exception:  # noqa: BLE001  # it raises again where it is reported
+                self._other(state, record, now, outputs)
+                continue
+            held.clock, held.arrived = time, now
+            close_time = max(time - open_for, held.floor)
+            if open_[0].end < close_time:
+                self._close(key, held, close_time, outputs)
+            # An alarm may be early, so a key that stays open already has one.
+            if not was_open or not open_:
+                self._set_alarms(state, key, held)
+
+    def _first(self, value: Any) -> Any:  # noqa: ANN401  # JSON
+        return self._aggregate.aggregator("", value, self._aggregate.initializer())
+
+    def _other(self, state: SessionState, record: Input, now: int, outputs: list[Output]) -> None:
+        if record.key is None:
+            outputs.append(skipped(record, "no key"))
+        else:
+            self._own(state, record, now, outputs)
+
     def _own(self, state: SessionState, record: Input, now: int, outputs: list[Output]) -> None:
         """Take a record of a key with its own clock."""
-        key, time = record[0], record[1]  # by index, because names are expensive here
+        key, time = record.key, record.time
         held = state.keys.get(key)
         if held is None:
             held = state.keys[key] = SessionsOfKey(time, now)
-        open_ = held.open
-        was_open = bool(open_)
+        was_open = bool(held.open)
         has_advanced = time >= held.clock
         if has_advanced:
             held.clock = time
         close_time = max(held.clock - self._open_for, held.floor)
-        if self._is_simple and self._joined(open_, record, close_time):
+        if self._join(held, record, close_time, outputs):
             held.arrived = now
-        elif self._join(held, record, close_time, outputs):
-            held.arrived, open_ = now, held.open
-        if has_advanced and open_ and open_[0].end < close_time:
+        if has_advanced and held.open and held.open[0].end < close_time:
             self._close(key, held, close_time, outputs)
         # An alarm may be early, so a key that stays open already has one.
         if not was_open or not held.open:
             self._set_alarms(state, key, held)
-
-    def _joined(self, open_: list[Open], record: Input, close_time: int) -> bool:
-        """
-        Add `record` to the end of the last session, or to a new one after it.
-
-        For aggregates that need no more. False: it belongs elsewhere, or fails.
-        """
-        time = record[1]
-        functions = self._aggregate
-        try:
-            if open_ and time <= (last := open_[-1]).end + self._gap:
-                if time < last.end:
-                    return False
-                last.value = functions.aggregator("", record[2], last.value)
-                last.end = time
-                last.revision += 1
-            elif time < close_time:
-                return False
-            else:
-                value = functions.aggregator("", record[2], functions.initializer())
-                open_.append(Open(time, time, value, 1))
-        except Exception:  # noqa: BLE001  # it raises again where it is reported
-            return False
-        return True
 
     def _shared(self, state: SessionState, record: Input, now: int, outputs: list[Output]) -> None:
         """Take a record of a key that shares its clock with others."""

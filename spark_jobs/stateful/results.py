@@ -1,0 +1,86 @@
+"""The records that say what became of sessions: many at once, by their columns."""
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from itertools import chain, repeat
+from typing import Any, TypeAlias
+
+import msgspec
+from pydantic_core import to_json as fast_json
+
+from spark_jobs.operators.reading import OperatorSettings, key_of
+from spark_jobs.operators.settings import WindowedSettings
+from spark_jobs.operators.step import Session
+
+Told: TypeAlias = tuple[str, bytes, bytes, bytes, int, tuple[str, int, int]]
+"""A record to write: topic, key, value, id, time, and the place that it comes from."""
+
+NOWHERE = ("", -1, -1)
+"""The place of a record that comes from several."""
+
+# A copy takes half as long as a new one with its options.
+_EMPTY = blake2b(digest_size=12)
+# Both encoders write these in the same way. Of a large float they do not.
+_PLAIN = frozenset({str, int, bool, type(None)})
+_encode_lines = msgspec.json.Encoder().encode_lines
+
+
+class _Value(msgspec.Struct, gc=False):
+    """The value of a record; its fields are in the order in which they are written."""
+
+    kind: str
+    key: Any
+    start: int
+    end: int
+    value: Any
+    revision: int
+
+
+def of_sessions(
+    sessions: Sequence[Session], settings: OperatorSettings, topic: str, source: bytes
+) -> Iterable[Told]:
+    """Return the record of each session, in their order."""
+    kinds, keys, starts, ends, _, revisions = zip(*sessions, strict=True)
+    ids = [
+        source + digest(key, b"%b/%d/%d/%d" % (kind.encode(), start, end, revision))
+        for kind, key, start, end, revision in zip(
+            kinds, keys, starts, ends, revisions, strict=True
+        )
+    ]
+    times = ends if min(ends) >= 0 else [max(each, 0) for each in ends]
+    values = _values(sessions, settings)
+    return zip(repeat(topic), keys, values, ids, times, repeat(NOWHERE), strict=False)
+
+
+def digest(key: bytes, said: bytes) -> bytes:
+    """Return the part of a result's id that tells it from others of its operator."""
+    found = _EMPTY.copy()
+    found.update(b"%b\0%b" % (key, said))
+    return found.hexdigest().encode()
+
+
+def _values(sessions: Sequence[Session], settings: OperatorSettings) -> list[bytes]:
+    """Return the value of each record."""
+    kinds, keys, starts, ends, aggregates, revisions = zip(*sessions, strict=True)
+    shown: list[Any] = [""] * len(keys)
+    if isinstance(settings, WindowedSettings):
+        shown = [key_of(each, settings) for each in keys]
+    columns = kinds, shown, starts, ends, aggregates, revisions
+    if _is_plain(aggregates) and _is_plain(shown):
+        try:
+            lines = _encode_lines(map(_Value, *columns))
+        except ValueError:
+            pass  # the other encoder says why
+        else:
+            return lines.split(b"\n")[:-1]  # JSON has none but those between the values
+    names = _Value.__struct_fields__
+    return [fast_json(dict(zip(names, each, strict=True))) for each in zip(*columns, strict=True)]
+
+
+def _is_plain(values: Sequence[Any]) -> bool:
+    """Return whether these are texts, integers and the like, or lists of them."""
+    lists = [each for each in values if isinstance(each, list)]
+    others = () if len(lists) == len(values) else values
+    if not _PLAIN.issuperset({type(each) for each in others if not isinstance(each, list)}):
+        return False
+    return _PLAIN.issuperset(map(type, chain.from_iterable(lists)))
