@@ -1,1 +1,1 @@
-"""Measure what an event costs as the work grows, and draw it."""
+"""Measure the cost of an event as the work grows, and draw it."""

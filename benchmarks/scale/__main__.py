@@ -1,5 +1,5 @@
 """
-What an event costs as the work grows: `make scale`.
+Measure the cost of an event as the work grows: `make scale`.
 
 Each curve has points at powers of ten, measured in one run, on one machine. It is printed as JSON
 lines, and drawn into a folder, where the documents have it. `slope` is the change of the cost for

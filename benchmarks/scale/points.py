@@ -1,4 +1,4 @@
-"""One point of a curve: what an event costs at one size of the work."""
+"""Points and curves: the cost of an event over the size of the work."""
 
 from dataclasses import dataclass
 from math import log10
@@ -6,7 +6,7 @@ from math import log10
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What was measured at one size."""
+    """The figures at one size."""
 
     size: int
     cost_us: float
@@ -17,13 +17,13 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What an event costs over the sizes of something."""
+    """The cost of an event over the sizes of something."""
 
     name: str
     over: str
-    """What grows, such as `events in the backlog`."""
+    """The thing that grows, such as `events in the backlog`."""
     cost: str
-    """What the cost is, such as `processor time of the relay`."""
+    """The kind of cost, such as `processor time of the relay`."""
     points: tuple[Point, ...]
 
     @property
