@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from dedup.rules.identity import Identity, stored
 from outbox.errors import BadSettings
+from outbox.event import Event
 
 SAFETY = 5.0
 """How often a caller looks although nobody has notified it, in seconds."""
@@ -84,6 +85,13 @@ def wanted(event: object, source: str, consumer: str) -> Wanted:
     if not consumer or "\0" in consumer:
         msg = f"by={consumer!r} is not the name of a consumer group"
         raise BadSettings(msg)
+    if not isinstance(event, Event) and hasattr(event, "id"):
+        # The `id` of an order, say, is not that of its event, and nobody would ever handle it.
+        msg = (
+            f"{type(event).__name__} is no event: give the `Event` that was written, as from "
+            "`as_event`, or the id of the event"
+        )
+        raise BadSettings(msg)
     id_ = getattr(event, "id", event)
     source = getattr(event, "source", source)
     text = str(id_) if not isinstance(id_, bytes) and id_ is not None else ""
@@ -93,17 +101,17 @@ def wanted(event: object, source: str, consumer: str) -> Wanted:
     return Wanted(consumer, stored(Identity(source, text)))
 
 
-def require_times(timeout: float, poll: float | None) -> None:
+def require_times(timeout: object, poll: object) -> None:
     """
     Check how long a caller waits, and how often it looks.
 
     Raises:
         BadSettings: a number is impossible; the message names it.
     """
-    if not 0 <= timeout <= _DAY:
+    if not (isinstance(timeout, int | float) and 0 <= timeout <= _DAY):
         msg = f"timeout={timeout!r} is not a number of seconds from 0 to 86400"
         raise BadSettings(msg)
-    if poll is not None and not _OFTEN <= poll <= _DAY:
+    if poll is not None and not (isinstance(poll, int | float) and _OFTEN <= poll <= _DAY):
         msg = f"poll={poll!r} is not a number of seconds from 0.01 to 86400"
         raise BadSettings(msg)
 

@@ -73,14 +73,14 @@ def lane_of(event: Event[Any]) -> Lane:
     return Lane(event.topic, key)
 
 
-def require_timeout(timeout: float) -> None:
+def require_timeout(timeout: object) -> None:
     """
     Check how long a caller waits.
 
     Raises:
         BadSettings: the number is impossible.
     """
-    if not 0 <= timeout <= _DAY:
+    if not (isinstance(timeout, int | float) and 0 <= timeout <= _DAY):
         msg = f"timeout={timeout!r} is not a number of seconds from 0 to 86400"
         raise BadSettings(msg)
 
