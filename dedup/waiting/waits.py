@@ -23,7 +23,7 @@ from outbox.waiting.asking import Asked, ask_async
 _log = logging.getLogger("dovecote.waits")
 
 _AT_ONCE = 1000
-# Of a statement that others have stopped: a lock, a time limit, an operator. It is asked again.
+# A lock, a time limit or an operator has stopped the statement: it is asked again.
 _PASSING = frozenset({*COLLISIONS, "57014"})
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
