@@ -1,21 +1,63 @@
 """Callers wait on connections that others hold, stop or lend."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from dedup import Applied, TimedOut, Waits, handled, handled_async
+from dedup import Applied, Inbox, TimedOut, Waits, handled, handled_async
+from dedup.rules.identity import Identity
 from outbox.errors import OpenTransaction, UnsupportedConnection
-from tests.integration.test_waits import LONG, _url, take, until_registered
 from tests.support.inboxes import inbox
+from tests.support.waiting import patient, until
 
 __all__ = ["inbox"]
+
+SHIPPING = Inbox("shipping")
+LONG = patient(30)
+
+
+@contextmanager
+def taking(dsn: str, id_: str) -> Iterator[psycopg.Connection]:
+    """The transaction of a handler of one event."""
+    with psycopg.connect(dsn) as conn:
+        assert SHIPPING.take(conn, Identity("dovecote", id_)) is None
+        yield conn
+
+
+def take(dsn: str, *ids: str) -> None:
+    for each in ids:
+        with taking(dsn, each):
+            pass
+
+
+def registered(dsn: str) -> int:
+    with psycopg.connect(dsn) as conn:
+        row = conn.execute("SELECT count(*) FROM inbox.awaited").fetchone()
+        return row[0] if row else 0
+
+
+def until_registered(dsn: str, count: int = 1) -> None:
+    until(lambda: registered(dsn) == count, within=30, what="callers to wait")
+
+
+def _url(dsn: str, driver: str) -> sqlalchemy.URL:
+    parts = conninfo_to_dict(dsn)
+    return sqlalchemy.URL.create(
+        f"postgresql+{driver}",
+        username=str(parts["user"]),
+        password=str(parts["password"]),
+        host=str(parts["host"]),
+        port=int(str(parts["port"])),
+        database=str(parts["dbname"]),
+    )
 
 
 def test_a_session_within_the_open_transaction_of_a_connection_is_refused(inbox: str) -> None:
