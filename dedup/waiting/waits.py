@@ -15,7 +15,7 @@ from dedup.waiting import asking
 from dedup.waiting.lines import Heard, readable
 from outbox.errors import BadSettings, first_line
 from outbox.event import Event
-from outbox.postgres.away import says_away
+from outbox.postgres.away import COLLISIONS, says_away
 from outbox.postgres.overdue import AsyncConnection
 from outbox.postgres.session import is_direct_async
 from outbox.waiting.asking import Asked, ask_async
@@ -23,6 +23,8 @@ from outbox.waiting.asking import Asked, ask_async
 _log = logging.getLogger("dovecote.waits")
 
 _AT_ONCE = 1000
+# A lock, a time limit or an operator has stopped the statement: it is asked again.
+_PASSING = frozenset({*COLLISIONS, "57014"})
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
 
@@ -120,9 +122,10 @@ class Waits:
                 try:
                     await self._serve(conn)
                 except psycopg.Error as error:
-                    if not (conn.closed or says_away(error)):
+                    if not (conn.closed or error.sqlstate in _PASSING or says_away(error)):
                         raise
                     _log.warning("waiting callers: %s; connecting again", first_line(error))
+                    await asyncio.sleep(0 if conn.closed else pause)
                 await conn.close()
                 while True:
                     try:

@@ -17,6 +17,7 @@ _ADVICE = (
 )
 _ATOMIC = "wait after the block of `transaction.atomic()`, in autocommit mode"
 _SESSION = "commit the session first, and wait after that"
+_OUTER = "commit the connection that the session was made with, and wait after that"
 _COMMIT_FIRST = "leave its block, or commit it, and wait after that"
 
 
@@ -83,8 +84,7 @@ def _of_sqlalchemy(given: Any) -> Iterator[psycopg.Connection[Any]]:  # noqa: AN
         yield _psycopg(given.connection.driver_connection)
         return
     # The session has given its connection back, so this takes one in its place.
-    bind = given.get_bind()
-    with getattr(bind, "engine", bind).connect() as conn:
+    with _engine_of(given).connect() as conn:
         yield _psycopg(conn.connection.driver_connection)
 
 
@@ -98,9 +98,21 @@ async def _of_sqlalchemy_async(given: Any) -> AsyncIterator[Any]:  # noqa: ANN40
     if isinstance(given, aio.AsyncConnection):
         yield (await given.get_raw_connection()).driver_connection
         return
-    bind = given.get_bind()
-    async with aio.AsyncEngine(getattr(bind, "engine", bind)).connect() as conn:
+    async with aio.AsyncEngine(_engine_of(given)).connect() as conn:
         yield (await conn.get_raw_connection()).driver_connection
+
+
+def _engine_of(session: Any) -> Any:  # noqa: ANN401  # a session, and an engine that is not awaited
+    """Return the engine of a session, whose own connection must not be in a transaction."""
+    try:
+        bind = session.get_bind()
+    except import_module("sqlalchemy.exc").UnboundExecutionError as error:
+        msg = f"the session has no engine of its own: {_ADVICE}"
+        raise UnsupportedConnection(msg) from error
+    if hasattr(bind, "in_transaction") and bind.in_transaction():
+        # The session's own commit has only ended a savepoint of it, or nothing at all.
+        raise _open_transaction(_OUTER)
+    return getattr(bind, "engine", bind)
 
 
 def _free(conn: Any) -> Any:  # noqa: ANN401  # a connection of psycopg, of either kind

@@ -47,9 +47,9 @@ def published(
     `timeout` seconds the result is a `TimedOut`.
 
     The call waits until every relay has published or parked all events that were committed before
-    it. The relay reports within a quarter of its `lease`, and after that ten times a second. The
-    result is `Parked` if an event of the same key is parked. An event that an operator has dropped
-    is no longer parked, and counts as published.
+    it; it does not ask whether the event was ever there. The relay reports within a quarter of its
+    `lease`, and after that ten times a second. The result is `Parked` if an event of the same key
+    is parked. An event that an operator has dropped is no longer parked, and counts as published.
 
     Raises:
         BadSettings: the event has no key, or `timeout` is impossible.

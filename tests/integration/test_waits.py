@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
 from uuid import uuid4
 
 import asyncpg
@@ -174,6 +176,12 @@ def test_bad_arguments_are_refused(inbox: str) -> None:
             handled(conn, "e1", by="shipping", timeout=1, poll=0)
         with pytest.raises(BadSettings, match="by=''"):
             handled(conn, "e1", by="", timeout=1)
+        for wrong in (float("nan"), float("inf"), "1", None):
+            with pytest.raises(BadSettings, match=r"timeout=.* is not a number of seconds"):
+                handled(conn, "e1", by="shipping", timeout=wrong)  # type: ignore[arg-type]
+        row: Any = SimpleNamespace(id="order-1")
+        with pytest.raises(BadSettings, match="SimpleNamespace is no event: give the `Event`"):
+            handled(conn, row, by="shipping", timeout=1)
         with pytest.raises(BadSettings, match="neither an event nor the id"):
             handled(conn, "", by="shipping", timeout=1)
         with pytest.raises(SchemaMissing, match="--schema elsewhere"):
