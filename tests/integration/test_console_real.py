@@ -240,7 +240,7 @@ def test_four_views_show_the_troubles_of_real_parts(real: Real) -> None:
     page.resize(1280, 1080)
     for view, scheme, link, text in (
         ("flow", "light", "", "All parts"),
-        ("part", "light", "part/consumer/shipping", "Partitions"),
+        ("part", "light", "part/consumer/shipping", "does not answer"),
         ("dead", "dark", "dead", shown_id),
         ("find", "light", f"find?id={shown_id}", "parked"),
     ):
