@@ -8,8 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry
 
 from dedup.rules.policies.results import Result
@@ -17,21 +19,24 @@ from dovecote.devstack.places import free_port
 from dovecote.process.health import HealthReport
 from dovecote.process.http.state import serve
 from dovecote.process.states import State
+from dovecote.push.delivery import shape
 from outbox import Event
 from outbox.tokens.source import source_of
 from proof.identities.provider import Provider
 from tests.support.consuming import Handle, consuming, event, open_transaction, produce
-from tests.support.delivering import Endpoint, Reply, Request, pushing, subscribed
+from tests.support.delivering import Endpoint, Reply, Request, all_committed, pushing, subscribed
 from tests.support.fix_stack import MakeTopic, Servers, new_database
 from tests.support.observing import Observing, all_fire, fired, observing, of_parts, require_data
 from tests.support.relaying import RelayProcess, Relays, commit, installed, relays
 from tests.support.relaying import event as written
-from tests.support.waiting import until
+from tests.support.unreadable import LIMITS as LIMITS_OF_CLIENTS
+from tests.support.unreadable import produce_bomb
+from tests.support.waiting import patient, until
 
 OLD_SECONDS = 3_600
 LIMITS = {
-    "DOVECOTE_RELAY_WAL__WARN_BYTES": "100000000",
-    "DOVECOTE_RELAY_WAL__STOP_BYTES": "400000000",
+    "DOVECOTE_RELAY_WAL__WARN_BYTES": "10000000",
+    "DOVECOTE_RELAY_WAL__STOP_BYTES": "40000000",
 }
 QUICK = {"type": "backoff", "base": "50ms", "ceiling": "100ms", "max_attempts": 3}
 PATIENT = {**QUICK, "max_attempts": 1_000}
@@ -65,6 +70,17 @@ def port_of(relay: RelayProcess) -> int:
     return int(relay.log.partition("serving ")[2].split()[4].rpartition(":")[2])
 
 
+def expire(bootstrap: str, topic: str, id_: str) -> None:
+    """Let a subscription take one record, and delete what comes after it left."""
+    produce(bootstrap, event(topic, "k", 0))
+    with Endpoint() as endpoint, pushing(bootstrap, subscribed(topic, endpoint.url, id=id_)):
+        all_committed(bootstrap, topic, id_=id_)
+    produce(bootstrap, *(event(topic, "k", each) for each in range(1, 5)))
+    place = TopicPartition(topic, 0, 4)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_records([place])[place].result(patient(20))
+
+
 def send_old(bootstrap: str, topic: str, number: int) -> None:
     """Produce records that were written an hour ago, each of a key of its own."""
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -72,6 +88,17 @@ def send_old(bootstrap: str, topic: str, number: int) -> None:
     for each in range(number):
         producer.produce(topic, b"{}", f"k{each}".encode(), timestamp=at)
     producer.flush(60)
+
+
+@contextmanager
+def kept_back(dsn: str) -> Iterator[None]:
+    """Hold a transaction open, and write 32 MB of log after it: no slot may move."""
+    with psycopg.connect(dsn) as open_, psycopg.connect(dsn, autocommit=True) as conn:
+        open_.execute("SELECT pg_current_xact_id()")
+        for _ in range(32):
+            conn.execute("SELECT pg_logical_emit_message(false, 'x', repeat('x', 1000000))")
+        yield
+        open_.rollback()
 
 
 def never(_: Event) -> Result | None:
@@ -110,6 +137,21 @@ def test_every_expression_has_data_and_no_alert_fires_while_all_is_well(
         assert fired(prometheus) == set()
 
 
+def test_a_token_that_is_not_renewed_fires_its_alert(prometheus: Observing) -> None:
+    with ExitStack() as ends:
+        # As for ten minutes in operation: the waits and bounds are shorter here.
+        provider = ends.enter_context(Provider(30))
+        source = source_of({"identity": provider.text()})
+        assert source is not None
+        source.require(10)
+        ends.enter_context(shown(prometheus, "dovecote-relay-tokens", CollectorRegistry()))
+        seen = "dovecote_kafka_token_expiry_seconds"
+        until(lambda: prometheus.query(seen), within=20, what="the token is seen")
+        provider.failing = 503
+        all_fire(prometheus, {("TokenExpiring", "oidc")})
+        assert fired(prometheus) == {("TokenExpiring", "oidc")}
+
+
 def test_alerts_of_the_relay_fire_in_its_troubles(
     stack: Servers, topic: MakeTopic, prometheus: Observing, tmp_path: Path
 ) -> None:
@@ -128,6 +170,10 @@ def test_alerts_of_the_relay_fire_in_its_troubles(
         down, parked, away = outbox("down"), outbox("parked"), outbox("away", "127.0.0.1:9")
         slow, log = outbox("slow"), outbox("log", capture="wal")
         watched("log", log.active(environ=LIMITS))
+        retained, limit = (f"dovecote_relay_slot_{each}_bytes" for each in ("retained", "limit"))
+        share = f'{retained} / {limit}{{outbox="{log.name}"}} < 1'
+        until(lambda: prometheus.query(share), within=20, what="the limit of the slot")
+        ends.enter_context(kept_back(log.dsn))
         for name, found in (("down", down), ("parked", parked)):
             watched(name, found.active(), found.start())
         # Prometheus has seen both before they end.
@@ -149,19 +195,24 @@ def test_alerts_of_the_relay_fire_in_its_troubles(
             ("RelayParked", parked.name),
             ("RelayStalled", away.name),
             ("RelayLagging", slow.name),
+            ("RelaySlotNearLimit", log.name),
         }
         all_fire(prometheus, wanted)
-        # A slot is far from its limit here: promtool tests the alert.
-        retained, limit = (f"dovecote_relay_slot_{each}_bytes" for each in ("retained", "limit"))
-        share = f'{retained} / {limit}{{outbox="{log.name}"}} < 1'
-        until(lambda: prometheus.query(share), within=20, what="the limit of the slot")
 
 
 def test_alerts_of_consumers_and_push_fire_in_their_troubles(
-    stack: Servers, topic: MakeTopic, prometheus: Observing
+    stack: Servers,
+    topic: MakeTopic,
+    prometheus: Observing,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kafka = stack.kafka.bootstrap
-    hung, late, dead, storm, open_, sent, old = (topic() for _ in range(7))
+    kafka, usual = stack.kafka.bootstrap, shape.consumer_settings
+    monkeypatch.setattr(
+        shape, "consumer_settings", lambda *given: {**usual(*given), "stall_after": "2s"}
+    )
+    hung, late, dead, storm, open_, sent, old, stuck, gone = (topic() for _ in range(9))
+    produce_bomb(kafka, stuck)
+    expire(kafka, gone, "expired")
     pause, gate = threading.Event(), threading.Event()
 
     def hangs(_: Event) -> Result | None:
@@ -187,6 +238,7 @@ def test_alerts_of_consumers_and_push_fire_in_their_troubles(
         consumes("storm", storm, never, retries={**given_up, "max_attempts": 1_000_000})
         consumes("held", open_, slow, stall_after="2s")
         consumes("without", "is-not-there", slow)
+        consumes("stuck", stuck, slow, kafka=LIMITS_OF_CLIENTS, stall_after="2s")
         answers = {
             "gone": lambda _: Reply(410),
             "giving-up": lambda _: Reply(400),
@@ -207,6 +259,10 @@ def test_alerts_of_consumers_and_push_fire_in_their_troubles(
                 subscribed(sent, closed, id="closed", retry=PATIENT),
                 subscribed(sent, endpoint("hanging"), id="hanging", endpoint={"timeout": "500s"}),
                 subscribed(old, endpoint("well"), id="old"),
+                subscribed(open_, endpoint("well"), id="held"),
+                subscribed(stuck, endpoint("well"), id="stuck"),
+                subscribed(gone, endpoint("well"), id="expired"),
+                brokers={"default": {"bootstrap.servers": kafka, **LIMITS_OF_CLIENTS}},
             )
         ).engine
         ends.enter_context(shown(prometheus, "dovecote-push", push.metrics.registry))
@@ -231,5 +287,9 @@ def test_alerts_of_consumers_and_push_fire_in_their_troubles(
             ("ConsumerNoPartitions", "without"),
             ("PushCircuitOpen", "closed"),
             ("PushStalled", "hanging"),
+            ("ConsumerStuck", "stuck"),
+            ("PushStuck", "stuck"),
+            ("PushHeldBack", "held"),
+            ("PushExpired", "expired"),
         }
         all_fire(prometheus, wanted)

@@ -124,7 +124,7 @@ def test_an_auditor_that_stood_still_for_too_long_says_its_gap_and_goes_on(
         with shop.auditing(shop.settings()) as running:
             until(lambda: "working" in get(running, "/readyz"), within=60, what="it works")
             os.kill(running.pid, signal.SIGSTOP)
-            # What the server has sent already is read all the same, so none may be missing.
+            # The auditor still reads all that the server had sent, so none may be missing.
             shop.publish(shop.write(20))
             take_away(shop)
             os.kill(running.pid, signal.SIGCONT)

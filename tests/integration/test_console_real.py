@@ -1,8 +1,10 @@
 """A browser shows the troubles of real parts on the console's first screen, until they end."""
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -230,3 +232,38 @@ def test_a_killed_broker_is_shown_and_nothing_is_green_until_it_is_back(real: Re
     real.stack.kafka.start()
     real.is_gone("kafka/kafka")
     real.is_well(within=90)
+
+
+def test_four_views_show_the_troubles_of_real_parts(real: Real) -> None:
+    """With `DOVECOTE_PICTURES=docs/images` this makes the pictures of docs/console.md."""
+    page, shown_id = real.window, real_troubles(real)
+    page.resize(1280, 1080)
+    for view, scheme, link, text in (
+        ("flow", "light", "", "All parts"),
+        ("part", "light", "part/consumer/shipping", "does not answer"),
+        ("dead", "dark", "dead", shown_id),
+        ("find", "light", f"find?id={shown_id}", "parked"),
+    ):
+        page.prefer(scheme=scheme, motion="reduce")
+        page.open(f"{real.url}/#/{link}")
+        sees(page, text, "main")
+        sees(page, "as of", "#seen")
+        if (folder := os.environ.get("DOVECOTE_PICTURES")) is not None:
+            page.screenshot(Path(folder) / f"console-{view}-{scheme}.png")
+
+
+def real_troubles(real: Real) -> str:
+    """Let an endpoint refuse, a consumer die and a relay park; return the parked event's id."""
+    real.endpoint.answer = lambda _: Reply(401)
+    alter_topic(real.parts.bootstrap, "orders", max_message_bytes="3000")
+    large = Event(topic="orders", type="Large", key="bad", value=" " * 5_000)
+    commit(real.parts.dsn, large, event("orders", 300))
+    ended(real.consumer[-1])
+    commit(real.parts.dsn, *(event("orders", 301 + number) for number in range(7)))
+    wanted = {"push/main/hook", "consumer/shipping", "outbox/shop"}
+    until(
+        lambda: wanted <= {each[0] for each in real.on_screen()},
+        within=60,
+        what="three troubles on the screen",
+    )
+    return large.id
