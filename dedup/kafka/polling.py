@@ -154,7 +154,7 @@ class Polling:
             return []
         return [first] if self._closed else [first, *client.consume(size - 1, 0)]
 
-    def _sort(self, messages: list[Message]) -> list[Assigned]:
+    def _sort(self, messages: list[Message]) -> list[Assigned]:  # noqa: C901  # a call more for each record would cost something
         """Sort a batch by partition and key; return the partitions that got records."""
         touched: list[Assigned] = []
         make = tuple.__new__
