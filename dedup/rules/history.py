@@ -40,10 +40,10 @@ _make = tuple.__new__
 
 
 class Seen(NamedTuple):
-    """What one look at a record's headers tells."""
+    """A record's headers, and the facts that one look at them tells."""
 
     headers: Sequence[Pair]
-    """Those that count; the ones that many records share are one object."""
+    """The headers that count; what many records share is one object."""
 
     id: bytes | None
     """The event's id; None: it has none, or several."""
