@@ -97,8 +97,10 @@ class Loop:
             for partition, ledger in self._ledgers.items()
             if (at := ledger.committable()) is not None
         ]
-        if offsets:
-            self._consumer.commit(offsets=offsets, asynchronous=not wait)
+        if offsets and wait:
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        elif offsets:
+            self._consumer.commit(offsets=offsets, asynchronous=True)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from outbox.errors import InvalidEvent
 from outbox.event import MOST_HEADERS, Event, require_time
@@ -60,6 +60,8 @@ No header of Kafka can have this name, because it is not text that UTF-8 can hol
 
 FOREIGN_TYPE = "kafka.record"
 """The type given to a record that carries no CloudEvents headers."""
+
+_V = TypeVar("_V")
 
 Pair: TypeAlias = tuple[str, bytes | None]
 
@@ -245,22 +247,19 @@ def usual_event(record: Record, *, key: bytes | str | None, value: object) -> Ev
         return None
     # Bypass the constructor: it checks the input of callers, but all this was read from bytes, and
     # a consumer does it for every record.
-    made = _new(Event)
+    made: Any = _Blank()
     try:
-        _set_type(made, type_.decode())
-        _set_id(made, id_.decode())
-        _set_source(made, source.decode())
-        _set_subject(made, None if subject is None else subject.decode())
-        _set_content_type(made, None if content_type is None else content_type.decode())
-        _set_time(made, parse_time(time.decode()))
+        made.type, made.id, made.source = type_.decode(), id_.decode(), source.decode()
+        made.subject = None if subject is None else subject.decode()
+        made.content_type = None if content_type is None else content_type.decode()
+        made.time = parse_time(time.decode())
     except UnicodeDecodeError:
         return None  # the longer way says which of them
-    _set_topic(made, record.topic)
-    _set_key(made, key)
-    _set_value(made, value)
-    _set_headers(made, ())
-    _set_traceparent(made, None if trace is None else _trace(_text(TRACEPARENT, trace)))
-    return made
+    made.topic, made.key, made.value, made.headers = record.topic, key, value, ()
+    made.traceparent = None if trace is None else _trace(_text(TRACEPARENT, trace))
+    made.__class__ = Event
+    event: Event = made
+    return event
 
 
 def any_event(record: Record, *, key: bytes | str | None, value: object) -> Event:
@@ -321,6 +320,16 @@ class _Timeless(Event):
     def __repr__(self) -> str:
         known = [each.name for each in fields(self) if each.name != "time"]
         return f"Event({', '.join(f'{name}={getattr(self, name)!r}' for name in known)})"
+
+
+class _Blank(Generic[_V]):
+    """
+    Becomes an `Event` once its fields are set, and cannot be changed from then on.
+
+    To set them takes a third of the time that it takes to go around an event's own refusal.
+    """
+
+    __slots__ = tuple(each.name for each in fields(Event))
 
 
 _new = object.__new__

@@ -18,7 +18,7 @@ from dedup.kafka.subscribing import Subscribing
 from dedup.retries.aside import Partition
 from dedup.retries.storm import Amplification
 from dedup.rules import unmoved
-from dedup.rules.history import Sight, believed
+from dedup.rules.history import Sight
 from dedup.rules.identity import are_distinct
 from dedup.rules.lanes.assigned import Assigned
 from dedup.rules.lanes.pace import Pace
@@ -154,7 +154,7 @@ class Polling:
             return []
         return [first] if self._closed else [first, *client.consume(size - 1, 0)]
 
-    def _sort(self, messages: list[Message]) -> list[Assigned]:
+    def _sort(self, messages: list[Message]) -> list[Assigned]:  # noqa: C901  # a call more for each record would cost something
         """Sort a batch by partition and key; return the partitions that got records."""
         touched: list[Assigned] = []
         make = tuple.__new__
@@ -185,9 +185,7 @@ class Polling:
                 continue
             key = message.key()
             value, time_ = message.value(), message.timestamp()[1]
-            headers, id_, weight, is_delivered = seen(headers_of(message))
-            if is_delivered:
-                headers = believed(headers, retry=topic in retry_topics)
+            headers, id_, weight = seen(headers_of(message), retry=topic in retry_topics)
             # Builds what the class's own constructor builds, which takes four times as long.
             record = make(new, (topic, partition, offset, time_, key, value, headers))
             if not found.batch:

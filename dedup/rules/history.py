@@ -40,19 +40,16 @@ _make = tuple.__new__
 
 
 class Seen(NamedTuple):
-    """What one look at a record's headers tells."""
+    """A record's headers, and the facts that one look at them tells."""
 
     headers: Sequence[Pair]
-    """The same ones; those that many records share are one object."""
+    """The headers that count; what many records share is one object."""
 
     id: bytes | None
     """The event's id; None: it has none, or several."""
 
     size: int
-    """About the bytes that Python takes for them."""
-
-    is_delivered: bool
-    """Whether they have a history."""
+    """About the bytes that Python takes for all of them."""
 
 
 class Sight:
@@ -67,8 +64,8 @@ class Sight:
     def __init__(self) -> None:
         self._known: dict[Pair, Pair] = {}
 
-    def seen(self, headers: Sequence[Pair]) -> Seen:
-        """Return what they tell."""
+    def seen(self, headers: Sequence[Pair], *, retry: bool) -> Seen:
+        """Return what they tell; `retry` has the meaning that it has for `believed`."""
         known, id_ = self._known, None
         kept: list[Pair] = []
         size, is_delivered = len(headers) * _OF_HEADER, False
@@ -89,7 +86,8 @@ class Sight:
                 is_delivered = is_delivered or name in DELIVERY
             if value is not None:
                 size += len(value)
-        return _make(Seen, (kept, id_ or None, size, is_delivered))
+        counted = believed(kept, retry=retry) if is_delivered else kept
+        return _make(Seen, (counted, id_ or None, size))
 
     def _learn(self, pair: Pair) -> None:
         name, value = pair

@@ -87,25 +87,28 @@ class Serving:
 
     def serve(self, lane: Lane[Record], report: HandoverReport) -> None:
         """Serve a lane until it is empty, its time is up, or a record holds it."""
-        over = time.monotonic() + self.slice_seconds
+        now = time.monotonic()
+        over = now + self.slice_seconds
         while (run := next_run(lane)) is not None:
-            seconds = self._go_on(run, report, over)
+            seconds = self._go_on(run, report, now, over)
             if seconds is None:
                 lane.current = None
             elif seconds > _YIELD:
                 lane.scheduled = run.state is not None and run.state.scheduled
                 report.held.append((lane, seconds))
                 return
-            if self.batching is not None or time.monotonic() > over:
+            if self.batching is not None or (now := time.monotonic()) > over:
                 break
         report.served.append(lane)
 
-    def _go_on(self, run: Run[Record], report: HandoverReport, over: float) -> float | None:
+    def _go_on(
+        self, run: Run[Record], report: HandoverReport, now: float, over: float
+    ) -> float | None:
         """As `_advance`, for a run that may not have begun."""
         if run.state is None:
             if not run.stretch.live:
                 return None
-            if time.monotonic() > self.certainty.until:
+            if now > self.certainty.until:
                 self.certainty.doubt()
                 return UNCERTAIN_SECONDS
             if not (self.plain and need_no_choice(run, self.unchosen)):
@@ -128,6 +131,7 @@ class Serving:
     def _plainly(self, run: Run[Record], report: HandoverReport, over: float) -> None:
         """Handle records for which no policy has to choose, by a shorter path."""
         stretch, records, handle = run.stretch, run.records, self.handle
+        last = len(records)
         for number, record in enumerate(records, 1):
             try:
                 result = handle(record)
@@ -138,7 +142,7 @@ class Serving:
                 run.state = RunProgress(stretch, _first(record, result, rest), decided=1)
                 return
             report.handled.append((stretch, record.offset, size_of(record)))
-            if number < len(records) and (not stretch.live or time.monotonic() > over):
+            if number < last and (not stretch.live or time.monotonic() > over):
                 run.state = self._begun(stretch, records[number:])
                 return
 
