@@ -49,7 +49,7 @@ class _Tally:
 
 class Tallies(Collector):
     """
-    What is counted at each request, without the locks of the library's own counters.
+    Counts what each request comes to, without the locks of the library's own counters.
 
     The loop of a subscription is the only one that counts for it. The library's counters took a
     seventh of the time that Python spends on a delivery.

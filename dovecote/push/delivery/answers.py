@@ -1,4 +1,4 @@
-"""What an endpoint's answers say, and the words for them."""
+"""Read what an endpoint's answers say, and put it in words."""
 
 from collections.abc import Mapping
 

@@ -1,8 +1,8 @@
 """
 Write the headers of a request from a record whose headers leave nothing to ask.
 
-Most records of a topic have the same headers, with other values. What their names decide is
-decided once, as a text with places for the values.
+Most records of a topic have the same headers, with other values. A pattern holds all that the
+names decide, as a text with places for the values, and is made once.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ class Unclear(Exception):
 
 
 class Pattern(NamedTuple):
-    """What the names of a record's headers decide."""
+    """Holds all that the names of a record's headers decide."""
 
     id: int
     """The place of the id among the headers."""

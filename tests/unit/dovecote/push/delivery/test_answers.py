@@ -1,4 +1,4 @@
-"""What answers say."""
+"""Answers are read once for equal headers."""
 
 from dovecote.push.delivery.answers import Answers
 from dovecote.push.rules.sending.answer import Answer

@@ -214,7 +214,7 @@ def test_at_a_limited_rate_only_what_is_saved_passes_at_once() -> None:
         now = 10.0
         door = Gate(Breaker(), Concurrency(100), Pace(25.0), clock=lambda: now)
         passed = [door.at_once() for _ in range(10)]
-        assert sum(each is not None for each in passed) == 3  # those of the tenth of a second before
+        assert sum(each is not None for each in passed) == 3  # saved in 0.1 s
         assert door.in_flight == 3
         door.end()
         assert door.at_once() is None
