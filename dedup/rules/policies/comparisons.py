@@ -53,7 +53,7 @@ def plain(tree: ast.expr) -> Decide | None:
 def _constant(tree: ast.expr) -> int | str | None:
     match tree:
         case ast.Constant(value) if value.__class__ in {int, str}:
-            return value  # type: ignore[return-value]  # it is one of these
+            return value
         case ast.UnaryOp(ast.USub(), ast.Constant(int(value))) if value.__class__ is int:
             return -value
         case _:
