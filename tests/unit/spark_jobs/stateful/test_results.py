@@ -39,7 +39,7 @@ def test_each_value_has_the_bytes_of_the_usual_encoder(sessions: list[Session]) 
         to_json({**each._asdict(), "key": each.key.decode(errors="replace")}) for each in sessions
     ]
     assert [each[4] for each in found] == [max(each.end, 0) for each in sessions]
-    assert [list(of_sessions([each], SETTINGS, "out", b"q/"))[0] for each in sessions] == found
+    assert [next(iter(of_sessions([each], SETTINGS, "out", b"q/"))) for each in sessions] == found
 
 
 @pytest.mark.parametrize("fields", [b'["a",1.5e30]', b'["a","b"]'])
