@@ -3,7 +3,7 @@ Decide a filter's plain comparisons in Python: a field of the value with a numbe
 
 Starlark takes some microseconds for each event, most of it for the way there and back. For equal
 types, an integer compares in Python as it does there, and so does a text that is tested for
-equality. Whatever else an event holds is left to Starlark, with its errors.
+equality. Starlark decides everything else, with its own errors.
 """
 
 import ast
