@@ -20,7 +20,7 @@ NOWHERE = ("", -1, -1)
 
 # A copy takes half as long as a new one with its options.
 _EMPTY = blake2b(digest_size=12)
-# Both encoders write these in the same way. Of a large float they do not.
+# Both encoders write these in the same way. They write large floats differently.
 _PLAIN = frozenset({str, int, bool, type(None)})
 _encode_lines = msgspec.json.Encoder().encode_lines
 

@@ -3,7 +3,7 @@ Decide a filter's plain comparisons in Python: a field of the value with a numbe
 
 Starlark takes some microseconds for each event, most of it for the way there and back. For equal
 types, an integer compares in Python as it does there, and so does a text that is tested for
-equality. Whatever else an event holds is left to Starlark, with its errors.
+equality. Starlark decides everything else, with its own errors.
 """
 
 import ast
@@ -53,7 +53,7 @@ def plain(tree: ast.expr) -> Decide | None:
 def _constant(tree: ast.expr) -> int | str | None:
     match tree:
         case ast.Constant(value) if value.__class__ in {int, str}:
-            return value  # type: ignore[return-value]  # it is one of these
+            return value
         case ast.UnaryOp(ast.USub(), ast.Constant(int(value))) if value.__class__ is int:
             return -value
         case _:

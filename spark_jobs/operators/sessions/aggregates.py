@@ -30,7 +30,7 @@ class Aggregate:
     merger: Callable[[str | list[Any], Any, Any], Any]
 
     begin: Callable[[Any], Any] | None = None
-    """What `aggregator` makes of a value and the initial aggregate; None: ask `aggregator`."""
+    """Returns the aggregate of one value alone; None: `aggregator` does it."""
 
     is_neutral: bool = False
     """Merging with the initial aggregate changes nothing."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dedup.rules.json_text import loads
+from dedup.rules.json_text import loads, loads_all
 
 DEEP, TOO_DEEP = 201, 202
 
@@ -42,3 +42,16 @@ def test_what_it_cannot_hold_is_refused_with_its_place(
 ) -> None:
     with pytest.raises(ValueError, match=says):
         loads(around + text)
+
+
+def test_many_texts_are_read_as_each_is() -> None:
+    deep = b"[" * DEEP + b"]" * DEEP + b" " * 300
+    assert loads_all([b'{"a":1}', b" 2.5 ", deep]) == [{"a": 1}, 2.5, loads(deep)]
+    assert loads_all([]) == []
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"1,2", b"[1", b"NaN", b"1e999", b'"\xff"', b"[" * 300 + b"]" * 300]
+)
+def test_many_texts_need_a_closer_look_if_one_is_wrong(text: bytes) -> None:
+    assert loads_all([b"1", text, b"2"]) is None
