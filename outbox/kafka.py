@@ -4,7 +4,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol
 from weakref import ref
@@ -232,25 +232,11 @@ def headers_of(message: Any) -> Sequence[Pair]:  # noqa: ANN401  # the client's 
     try:
         found: Sequence[Pair] = message.headers() or ()
     except (SystemError, UnicodeDecodeError):
-        return _stand_in(message, UNREAD_HEADERS)
-    return found if len(found) <= MOST_HEADERS else _stand_in(message, unread(len(found)))
-
-
-def headers_of_all(messages: Iterable[Any]) -> list[Sequence[Pair]]:
-    """Return what `headers_of` does of each message, without a call for each."""
-    all_: list[Sequence[Pair]] = []
-    for message in messages:
-        try:
-            found: Sequence[Pair] = message.headers() or ()
-        except (SystemError, UnicodeDecodeError):
-            found = _stand_in(message, UNREAD_HEADERS)
-        if len(found) > MOST_HEADERS:
-            found = _stand_in(message, unread(len(found)))
-        all_.append(found)
-    return all_
-
-
-def _stand_in(message: Any, headers: Sequence[Pair]) -> Sequence[Pair]:  # noqa: ANN401  # as above
-    # Too many take forty times their bytes each, and the message would keep them.
-    message.set_headers(list(headers))
-    return headers
+        message.set_headers(list(UNREAD_HEADERS))
+        return UNREAD_HEADERS
+    if len(found) > MOST_HEADERS:
+        # Each takes forty times its bytes, and the message would keep them.
+        stand_in = unread(len(found))
+        message.set_headers(list(stand_in))
+        return stand_in
+    return found

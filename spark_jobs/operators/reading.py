@@ -80,7 +80,7 @@ def many_reader(settings: OperatorSettings) -> ReadMany:
 def read_columns(
     read: ReadMany, columns: Sequence[Sequence[Any]], failed: list[Failed]
 ) -> list[Input]:
-    """Return what `read` makes of the records in `columns`, each with its number."""
+    """Return the inputs of the records in `columns`, each with its number; as `read` makes them."""
     found = read.whole(columns) if isinstance(read, _Windowed) else None
     return list(read(zip(*columns, strict=True), count(), failed)) if found is None else found
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from outbox.envelope import Record
-from outbox.kafka import headers_of_all
+from outbox.kafka import headers_of
 from outbox.timestamps import END_OF_TIME
 from spark_jobs.rows.records import (
     NO_IDS,
@@ -44,12 +44,8 @@ _Gap: TypeAlias = tuple[int, int]
 Read: TypeAlias = tuple[tuple[str, int, int, int], list[Message], int]
 """A range that was read: its place, its records, and how many offsets had been deleted."""
 
-_Columns: TypeAlias = tuple[list[bytes], list[bytes], list[Any], list[Any], list[bytes]]
-"""Offsets and timestamps as bytes, keys, values and packed headers."""
-
-_Numbers: TypeAlias = "np.ndarray[Any, Any]"
-_Share: TypeAlias = tuple[_Numbers, _Numbers, Sequence[Any], Sequence[Any], Sequence[bytes]]
-"""The same of some records, before the numbers are bytes."""
+_Columns: TypeAlias = tuple[list[Any], list[Any], list[Any], list[Any], list[bytes]]
+"""Offsets, timestamps, keys, values and packed headers."""
 
 _Chunk: TypeAlias = tuple[str, int, str, int, bytes, bytes, list[Any], list[Any], list[bytes]]
 """Topic, partition, topic id and deleted offsets; then the columns, with the numbers as bytes."""
@@ -112,8 +108,14 @@ class Pack:
         parts: dict[int, _Columns] = {}
         for block in blocks(messages):
             numbers = self.bucketing(partition, block, len(self.buckets))
-            for number, share in _shares(numbers, _read(block)):
-                _extend(parts.setdefault(number, _columns()), share)
+            if isinstance(numbers, int):
+                _extend(parts.setdefault(numbers, _columns()), block)
+                continue
+            columns = _columns()
+            _extend(columns, block)
+            for number, share in _shares(numbers, columns):
+                for column, own in zip(parts.setdefault(number, _columns()), share, strict=True):
+                    column += own
         return parts or {0: _columns()}
 
     def _gaps(self, messages: Sequence[Message]) -> list[_Gap]:
@@ -162,49 +164,33 @@ def _columns() -> _Columns:
     return [], [], [], [], []
 
 
-def _read(messages: Sequence[Message]) -> _Share:
-    return (
-        np.array([each.offset() for each in messages], "<i8"),
-        np.array([each.timestamp()[1] for each in messages], "<i8"),
-        [each.key() for each in messages],
-        [each.value() for each in messages],
-        [packed(found) if found else b"" for found in headers_of_all(messages)],
-    )
-
-
-def _shares(numbers: int | Sequence[int], share: _Share) -> Iterator[tuple[int, _Share]]:
+def _shares(numbers: Sequence[int], columns: _Columns) -> Iterator[tuple[int, _Columns]]:
     """Yield the rows of each number in `numbers`, in their order."""
-    if isinstance(numbers, int):
-        yield numbers, share
-        return
     found = np.array(numbers)
     order = np.argsort(found, kind="stable")
-    found = found[order]
-    ends = [*(np.flatnonzero(np.diff(found)) + 1).tolist(), len(found)]
-    places = order.tolist() if len(found) > 1 else None
-    offsets, times, *rest = share
-    offsets, times = offsets[order], times[order]
-    keys, values, headers = (_picked(each, places) for each in rest)
-    for start, end in zip([0, *ends], ends, strict=False):
-        own = slice(start, end)
-        yield (
-            int(found[start]),
-            (offsets[own], times[own], keys[own], values[own], headers[own]),
-        )
+    sorted_ = found[order]
+    starts = [0, *(np.flatnonzero(np.diff(sorted_)) + 1).tolist()]
+    places = order.tolist()
+    picked = [_picked(each, places) for each in columns] if len(places) > 1 else columns
+    for start, end in zip(starts, [*starts[1:], len(places)], strict=True):
+        own: Any = tuple(each[start:end] for each in picked)
+        yield int(sorted_[start]), own
 
 
-def _extend(columns: _Columns, share: _Share) -> None:
+def _extend(columns: _Columns, messages: Sequence[Message]) -> None:
     offsets, times, keys, values, headers = columns
-    offsets.append(share[0].tobytes())
-    times.append(share[1].tobytes())
-    keys += share[2]
-    values += share[3]
-    headers += share[4]
+    offsets += [each.offset() for each in messages]
+    times += [each.timestamp()[1] for each in messages]
+    keys += [each.key() for each in messages]
+    values += [each.value() for each in messages]
+    # Most records of a topic have headers, or most have none: then a call for each is too much.
+    headers += [packed(found) if (found := headers_of(each)) else b"" for each in messages]
 
 
 def _chunk(place: tuple[str, int, str], expired: int, columns: _Columns) -> _Chunk:
     offsets, times, *rest = columns
-    return *place, expired, b"".join(offsets), b"".join(times), *rest  # type: ignore[return-value]  # unpacked lists lose their lengths
+    numbers = [np.array(each, "<i8").tobytes() for each in (offsets, times)]
+    return *place, expired, *numbers, *rest  # type: ignore[return-value]  # unpacked lists lose their lengths
 
 
 @dataclass(frozen=True, slots=True)

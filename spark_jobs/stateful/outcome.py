@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from itertools import groupby, repeat
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import msgpack
 from pydantic_core import to_json as fast_json
@@ -199,8 +199,10 @@ class Reporter:
         value = b"%b%d,%b" % (self._head(key), time, fast_json(fields)[1:])
         topic, offset = next(iter(sides.items()))
         place = (topic, -1, offset if isinstance(offset, int) else offset[0])
-        id_ = self._source + digest(key, str(sides).encode())  # all share the other headers
-        return self._topics.output, key, value, id_, max(time, 0), place
+        headers = self._source + digest(
+            key, str(sides).encode()
+        )  # all results share the other headers
+        return self._topics.output, key, value, headers, max(time, 0), place
 
     def _aside(self, record: Input, reason: str, rows: BucketRows, now: int) -> tuple[Any, ...]:
         """Return the fields after the topic for a record that is set aside."""
