@@ -301,6 +301,6 @@ def _repeated(values: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
     return list(chain.from_iterable(map(repeat, values, sizes)))
 
 
-def _picked(column: list[Any], order: Sequence[int] | None) -> Sequence[Any]:
+def _picked(column: Sequence[Any], order: Sequence[int] | None) -> Sequence[Any]:
     """Return a column in `order`, which names more than one row; None: as it is."""
     return column if order is None else itemgetter(*order)(column)

@@ -141,7 +141,7 @@ def _appended(most: int, _: object, value: object, found: list[object]) -> list[
         size = sized.size + len(fast_json(value)) + 1
     else:
         # Not a call for the usual value.
-        is_small = value.__class__ is int and -_SMALL < value < _SMALL  # type: ignore[operator]  # it is an int
+        is_small = value.__class__ is int and -_SMALL < value < _SMALL
         size = sized.size + (_SMALL_BYTES if is_small else _bytes_at_most(value))
         if size > most:
             sized.size, sized.is_exact = len(fast_json(sized)), True
