@@ -82,7 +82,9 @@ def read_columns(
 ) -> list[Input]:
     """Return the inputs of the records in `columns`, each with its number; as `read` makes them."""
     found = read.whole(columns) if isinstance(read, _Windowed) else None
-    return list(read(zip(*columns, strict=True), count(), failed)) if found is None else found
+    if found is not None:
+        return found
+    return list(read(zip(*columns, strict=True), count(), failed))
 
 
 def max_lag(settings: OperatorSettings) -> int | None:

@@ -111,11 +111,12 @@ class Pack:
             if isinstance(numbers, int):
                 _extend(parts.setdefault(numbers, _columns()), block)
                 continue
-            columns = _columns()
-            _extend(columns, block)
-            for number, share in _shares(numbers, columns):
-                for column, own in zip(parts.setdefault(number, _columns()), share, strict=True):
-                    column += own
+            shares: list[list[Message]] = [[] for _ in self.buckets]
+            for number, message in zip(numbers, block, strict=True):
+                shares[number].append(message)
+            for number, share in enumerate(shares):
+                if share:
+                    _extend(parts.setdefault(number, _columns()), share)
         return parts or {0: _columns()}
 
     def _gaps(self, messages: Sequence[Message]) -> list[_Gap]:
@@ -164,27 +165,13 @@ def _columns() -> _Columns:
     return [], [], [], [], []
 
 
-def _shares(numbers: Sequence[int], columns: _Columns) -> Iterator[tuple[int, _Columns]]:
-    """Yield the rows of each number in `numbers`, in their order."""
-    found = np.array(numbers)
-    order = np.argsort(found, kind="stable")
-    sorted_ = found[order]
-    starts = [0, *(np.flatnonzero(np.diff(sorted_)) + 1).tolist()]
-    places = order.tolist()
-    picked = [_picked(each, places) for each in columns] if len(places) > 1 else columns
-    for start, end in zip(starts, [*starts[1:], len(places)], strict=True):
-        own: Any = tuple(each[start:end] for each in picked)
-        yield int(sorted_[start]), own
-
-
 def _extend(columns: _Columns, messages: Sequence[Message]) -> None:
     offsets, times, keys, values, headers = columns
     offsets += [each.offset() for each in messages]
     times += [each.timestamp()[1] for each in messages]
     keys += [each.key() for each in messages]
     values += [each.value() for each in messages]
-    # Most records of a topic have headers, or most have none: then a call for each is too much.
-    headers += [packed(found) if (found := headers_of(each)) else b"" for each in messages]
+    headers += [packed(headers_of(each)) for each in messages]
 
 
 def _chunk(place: tuple[str, int, str], expired: int, columns: _Columns) -> _Chunk:
@@ -287,6 +274,6 @@ def _repeated(values: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
     return list(chain.from_iterable(map(repeat, values, sizes)))
 
 
-def _picked(column: Sequence[Any], order: Sequence[int] | None) -> Sequence[Any]:
+def _picked(column: list[Any], order: Sequence[int] | None) -> Sequence[Any]:
     """Return a column in `order`, which names more than one row; None: as it is."""
     return column if order is None else itemgetter(*order)(column)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from itertools import groupby, repeat
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import msgpack
 from pydantic_core import to_json as fast_json
