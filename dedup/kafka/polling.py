@@ -18,7 +18,7 @@ from dedup.kafka.subscribing import Subscribing
 from dedup.retries.aside import Partition
 from dedup.retries.storm import Amplification
 from dedup.rules import unmoved
-from dedup.rules.history import Sight
+from dedup.rules.history import HeaderReader
 from dedup.rules.identity import are_distinct
 from dedup.rules.lanes.assigned import Assigned
 from dedup.rules.lanes.pace import Pace
@@ -85,7 +85,7 @@ class Polling:
         self._pace = Pace(self._batch_size, 0.0) if prompt else Pace(self._batch_size)
         self._spans = spans
         self._closed = False
-        self._sight = Sight()
+        self._headers_read = HeaderReader()
         self._observed = 0.0
         self._remembered = 0
         self._outcomes_before = self._metrics.handled_in_all, self._metrics.failed_in_all
@@ -159,7 +159,7 @@ class Polling:
         touched: list[Assigned] = []
         make = tuple.__new__
         new: type[Record] = Record
-        seen = self._sight.seen
+        seen = self._headers_read.seen
         by_key, retry_topics = self._by_key, self._retry_topics
         topic, partition, found = "", -1, None
         for message in messages:

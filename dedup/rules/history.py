@@ -39,7 +39,7 @@ _LONGEST_KNOWN = 200
 _make = tuple.__new__
 
 
-class Seen(NamedTuple):
+class HeadersRead(NamedTuple):
     """A record's headers, and the facts that one look at them tells."""
 
     headers: Sequence[Pair]
@@ -52,7 +52,7 @@ class Seen(NamedTuple):
     """About the bytes that Python takes for all of them."""
 
 
-class Sight:
+class HeaderReader:
     """
     Looks at the headers of each record once, as they come from the client.
 
@@ -64,7 +64,7 @@ class Sight:
     def __init__(self) -> None:
         self._known: dict[Pair, Pair] = {}
 
-    def seen(self, headers: Sequence[Pair], *, retry: bool) -> Seen:
+    def seen(self, headers: Sequence[Pair], *, retry: bool) -> HeadersRead:
         """Return what they tell; `retry` has the meaning that it has for `believed`."""
         known, id_ = self._known, None
         kept: list[Pair] = []
@@ -87,7 +87,7 @@ class Sight:
             if value is not None:
                 size += len(value)
         counted = believed(kept, retry=retry) if is_delivered else kept
-        return _make(Seen, (counted, id_ or None, size))
+        return _make(HeadersRead, (counted, id_ or None, size))
 
     def _learn(self, pair: Pair) -> None:
         name, value = pair

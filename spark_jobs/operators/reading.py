@@ -80,7 +80,7 @@ def many_reader(settings: OperatorSettings) -> ReadMany:
 def read_columns(
     read: ReadMany, columns: Sequence[Sequence[Any]], failed: list[Failed]
 ) -> list[Input]:
-    """Return the inputs of the records in `columns`, each with its number; as `read` makes them."""
+    """Return the inputs of the records in `columns`, each with its number, as `read` does."""
     found = read.whole(columns) if isinstance(read, _Windowed) else None
     if found is not None:
         return found

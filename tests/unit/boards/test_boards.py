@@ -110,7 +110,8 @@ def exposed() -> set[str]:
         for metric in registry.collect()
     }
     tokens = {"expiry_seconds", "renewals_total", "failures_total"}
-    return own | {f"dovecote_kafka_token_{each}" for each in tokens}
+    of_parents = {"dovecote_process_up", "dovecote_process_restarts_total"}
+    return own | of_parents | {f"dovecote_kafka_token_{each}" for each in tokens}
 
 
 def named(expr: str) -> set[str]:

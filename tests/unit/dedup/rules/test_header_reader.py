@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.rules.history import Sight, believed
+from dedup.rules.history import HeaderReader, believed
 from dedup.rules.identity import are_distinct, identity
 from dedup.rules.record import Record
 from outbox.envelope import (
@@ -32,9 +32,9 @@ HEADERS = st.lists(st.tuples(st.sampled_from([*NAMES, "tenant"]), VALUES), max_s
 
 @given(rows=st.lists(HEADERS, max_size=4), retry=st.booleans())
 def test_headers_are_the_same_after_a_look(rows: list[list[Pair]], *, retry: bool) -> None:
-    sight = Sight()
+    reader = HeaderReader()
     for headers in [*rows, *rows]:
-        found = sight.seen(headers, retry=retry)
+        found = reader.seen(headers, retry=retry)
         assert list(found.headers) == list(believed(headers, retry=retry))
         size = sum(len(value or b"") for _, value in headers)
         assert found.size == 150 * len(headers) + size
@@ -42,8 +42,8 @@ def test_headers_are_the_same_after_a_look(rows: list[list[Pair]], *, retry: boo
 
 @given(rows=st.lists(HEADERS, max_size=4))
 def test_records_with_distinct_ids_are_no_duplicates(rows: list[list[Pair]]) -> None:
-    sight = Sight()
-    seen = [sight.seen(headers, retry=True) for headers in rows]
+    reader = HeaderReader()
+    seen = [reader.seen(headers, retry=True) for headers in rows]
     if are_distinct([each.id for each in seen]):
         records = [Record("t", 0, n, 0, b"k", b"v", each.headers) for n, each in enumerate(seen)]
         assert len({identity(record) for record in records}) == len(records)
@@ -63,9 +63,9 @@ def test_the_short_way_to_an_event_finds_what_the_long_one_does(headers: list[Pa
 
 
 def test_records_of_one_kind_share_what_they_have_in_common() -> None:
-    sight = Sight()
+    reader = HeaderReader()
     first, second = (
-        sight.seen([(ID, b"%d" % n), (TYPE, b"Placed".upper()), ("tenant", b"a")], retry=False)
+        reader.seen([(ID, b"%d" % n), (TYPE, b"Placed".upper()), ("tenant", b"a")], retry=False)
         for n in range(2)
     )
     assert first.headers[1] is second.headers[1]
@@ -73,7 +73,7 @@ def test_records_of_one_kind_share_what_they_have_in_common() -> None:
 
 
 def test_an_id_that_stands_twice_is_none_that_can_be_told() -> None:
-    found = Sight().seen([(ID, b"1"), (ID, b"2")], retry=False)
+    found = HeaderReader().seen([(ID, b"1"), (ID, b"2")], retry=False)
     assert found.id is None
     assert not are_distinct([b"1", None])
     assert not are_distinct([b"1", b"1"])
