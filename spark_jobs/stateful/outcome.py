@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import groupby, repeat
 from typing import Any, Self
 
@@ -33,6 +33,9 @@ from spark_jobs.sink.markers import Counts, kind
 from spark_jobs.sink.outgoing import Outgoing
 from spark_jobs.source.topics import belongs, entry_of
 from spark_jobs.stateful.results import digest, of_sessions
+
+_MOST_HEADS = 10_000
+"""Most keys whose beginning of a result is remembered: a worker lives for months."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +118,7 @@ class Reporter:
             (envelope.CONTENT_TYPE, b"application/json"),
         ]
         # Most keys have several results in a step.
-        self._head = cache(partial(_head, settings))
+        self._head = lru_cache(_MOST_HEADS)(partial(_head, settings))
         self._saying: Mapping[type, Callable[[Any], tuple[Any, ...]]] = {
             Paired: self._paired,
             Made: self._made,

@@ -1,6 +1,7 @@
 """An operator's outputs become records: keys, values, headers, and counts."""
 
 import json
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -62,6 +63,28 @@ def test_every_call_of_a_key_says_its_own() -> None:
     settings = PAIRING.model_copy(update={"key": "record"})
     (record,) = _told(settings, said[0]._replace(key=b"\xff")).outgoing
     assert json.loads(record.value or b"") == {"key": "\ufffd", "ts": 0, "x": [0], "y": "é"}
+
+
+def test_a_worker_takes_no_more_memory_for_more_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_jobs.stateful.outcome._MOST_HEADS", 100)
+    reporter = Reporter(PAIRING, TOPICS, "q")
+    rows = BucketRows([[each] for each in RECORD._replace(headers=())])
+
+    def step(first: int) -> None:
+        keys = (b'["u%d","v"]' % number for number in range(first, first + 1_000))
+        calls = [Paired(key, 50, {"x": 1}, {"tx": 4}) for key in keys]
+        reporter.report(calls, Outcome(bucket=1, rows=5), rows, 1_000)
+
+    tracemalloc.start()
+    try:
+        step(0)
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(1, 6):
+            step(number * 1_000)
+        # The parser of JSON keeps some thousand short strings of its own.
+        assert tracemalloc.get_traced_memory()[0] - before < 500_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_session_is_a_record_at_its_end() -> None:
