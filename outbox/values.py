@@ -27,6 +27,7 @@ from enum import Enum
 from functools import lru_cache, singledispatch
 from importlib import import_module
 from math import isfinite
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -36,6 +37,8 @@ _DEEPEST = 200
 """How deep a value is looked through for what is wrong with it."""
 _MOST_SAID = 200
 _MOST_KINDS = 1_000
+_SEVERAL = 2
+"""From so many names on, `attrgetter` returns a tuple."""
 _ROOT = "value"
 _MINUTE = timedelta(minutes=1)
 
@@ -52,9 +55,15 @@ def as_json(value: object) -> bytes:
     Raises:
         InvalidEvent: JSON cannot hold it; the message says where in it.
     """
-    to_json = _own_json(type(value))
+    kind = type(value)
     try:
-        return _encode(value).encode() if to_json is None else to_json(value)
+        if kind is dict:
+            return _encode(value).encode()
+        if (to_json := _own_json(kind)) is not None:
+            return to_json(value)
+        members = _members_of(kind)
+        # The encoder would ask for them too, in several times the time.
+        return _encode(value if members is None else members(value)).encode()
     except Exception as error:  # noqa: BLE001  # a serialiser of the user's own may raise anything
         # JSON's encoder asks nobody about keys, and says no place.
         try:
@@ -256,10 +265,20 @@ _own_json: Callable[[type], Callable[[Any], bytes] | None] = lru_cache(_MOST_KIN
 
 def _members(value: Any) -> dict[Any, object] | None:  # noqa: ANN401  # as above
     """Return the members of an object that has any by name."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    names = _names(type(value))
-    return None if names is None else {name: getattr(value, name) for name in names}
+    members = _members_of(type(value))
+    return None if members is None else members(value)
+
+
+def _find_members(kind: type) -> Callable[[Any], dict[Any, object]] | None:
+    """Return what gives the members by name of an object of a class that has any."""
+    if issubclass(kind, Mapping):
+        return dict
+    if (names := _find_names(kind)) is None:
+        return None
+    if len(names) < _SEVERAL:
+        return lambda value: {name: getattr(value, name) for name in names}
+    of = attrgetter(*names)
+    return lambda value: dict(zip(names, of(value), strict=True))
 
 
 def _find_names(kind: Any) -> tuple[str, ...] | None:  # noqa: ANN401  # as above
@@ -271,7 +290,9 @@ def _find_names(kind: Any) -> tuple[str, ...] | None:  # noqa: ANN401  # as abov
     return None if found is None else tuple(found)
 
 
-_names: Callable[[type], tuple[str, ...] | None] = lru_cache(_MOST_KINDS)(_find_names)
+_members_of: Callable[[type], Callable[[Any], dict[Any, object]] | None] = lru_cache(_MOST_KINDS)(
+    _find_members
+)
 
 
 def _duration(value: timedelta) -> str:

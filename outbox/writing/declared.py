@@ -27,6 +27,8 @@ class Declared:
     subject: str | None
     version: int | None
     dataschema: str | None
+    headers: tuple[tuple[str, HeaderValue], ...]
+    """The headers that say `version` and `dataschema`."""
 
 
 def event(
@@ -51,8 +53,8 @@ def event(
     Raises:
         InvalidEvent: no event could be made: a bad topic, an empty type, or no such field.
     """
-    declared = Declared(type_, topic, key, source, subject, version, dataschema)
-    headers = _headers(declared)
+    headers = _headers(version, dataschema)
+    declared = Declared(type_, topic, key, source, subject, version, dataschema, headers)
     Event(topic=topic, type=type_, source=source, headers=headers)  # raises here, and not at write
     is_number = isinstance(version, int) and not isinstance(version, bool)
     if version is not None and (not is_number or version < 0):
@@ -92,16 +94,19 @@ def as_event(
     known = declared(type(value))
     if known is None:
         raise InvalidEvent(_undeclared(type(value)))
-    defaults: dict[str, Any] = {
+    subject = None
+    if known.subject is not None:
+        found = as_key(_member(value, known.subject), f"{type(value).__name__}.{known.subject}")
+        subject = found.decode() if isinstance(found, bytes) else found
+    given: dict[str, Any] = {
         "topic": known.topic,
         "type": known.type,
         "source": known.source,
         "key": _key(known, value),
+        "subject": subject,
+        "headers": (*known.headers, *headers),
     }
-    if known.subject is not None:
-        found = as_key(_member(value, known.subject), f"{type(value).__name__}.{known.subject}")
-        defaults["subject"] = found.decode() if isinstance(found, bytes) else found
-    return Event(value=value, headers=[*_headers(known), *headers], **{**defaults, **fields})
+    return Event(value=value, **(given | fields if fields else given))
 
 
 def to_event(given: object) -> Event[Any]:
@@ -117,26 +122,29 @@ def to_event(given: object) -> Event[Any]:
     return found
 
 
-def _headers(known: Declared) -> list[tuple[str, HeaderValue]]:
+def _headers(version: int | None, dataschema: str | None) -> tuple[tuple[str, HeaderValue], ...]:
     found: list[tuple[str, HeaderValue]] = []
-    if known.version is not None:
-        found.append((_OF_RECORD, str(known.version)))
-    if known.dataschema is not None:
-        found.append(("ce_dataschema", known.dataschema))
-    return found
+    if version is not None:
+        found.append((_OF_RECORD, str(version)))
+    if dataschema is not None:
+        found.append(("ce_dataschema", dataschema))
+    return tuple(found)
 
 
 def _key(known: Declared, value: object) -> bytes | str | None:
     if known.key is None:
         return None
     if isinstance(known.key, str):
-        return as_key(_member(value, known.key), f"{type(value).__name__}.{known.key}")
+        found = _member(value, known.key)
+        if found.__class__ is str:  # as nearly always
+            return found
+        return as_key(found, f"{type(value).__name__}.{known.key}")
     return as_key(known.key(value), f"the key of {type(value).__name__}")
 
 
 def _member(value: object, path: str) -> object:
     found = value
-    for name in path.split("."):
+    for name in path.split(".") if "." in path else (path,):
         try:
             found = found[name] if isinstance(found, Mapping) else getattr(found, name)
         except (AttributeError, KeyError):
