@@ -21,10 +21,19 @@ from tests.support.consuming import consuming
 from tests.support.fix_stack import MakeTopic, new_database, new_topics
 from tests.support.msk_listener import listening
 from tests.support.relaying import COMMAND, Relays, commit, event, installed, published, relays
-from tests.support.waiting import patient, until
+from tests.support.waiting import busyness, patient, until
 
 LIFE = 6.0
 WRONG = "wrong-tops3cret"
+
+
+def lives() -> float:
+    """
+    Return how long tokens live, in seconds: longer on a busy machine.
+
+    A client asks for the next one in the last fifth of a life. It needs the processor by then.
+    """
+    return LIFE * max(1.0, busyness() / 2)
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +69,12 @@ def test_connections_that_end_with_their_token_are_renewed_and_nothing_is_lost(
     tmp_path: Path,
 ) -> None:
     """Relay, standby, consumer, push, and a producer that is idle most of the time."""
-    options = Options(directory=tmp_path, seconds=2.5 * LIFE, life=LIFE, spark=False)
+    life = lives()
+    options = Options(directory=tmp_path, seconds=2.5 * life, life=life, spark=False)
     outcome = run(options, print)
     assert set(outcome.lost.values()) == {0}
     assert set(outcome.doubled.values()) == {0}
-    assert max(outcome.unready.values()) < 3
+    assert max(outcome.unready.values()) < patient(3)
     assert outcome.direct.keys() == {"kafka"}
     logs = "".join(file.read_text() for file in tmp_path.glob("*.log"))
     assert "uthentication" not in logs, "no client was ever turned away"
@@ -76,7 +86,8 @@ def test_after_a_provider_that_failed_for_two_lives_every_part_goes_on_by_itself
     tmp_path: Path,
 ) -> None:
     """The broker ends a connection with its token, so that nothing moves until there is one."""
-    options = Options(directory=tmp_path, seconds=3.5 * LIFE, life=LIFE, failing=2, spark=False)
+    life = lives()
+    options = Options(directory=tmp_path, seconds=3.5 * life, life=life, failing=2, spark=False)
     outcome = run(options, print)
     assert set(outcome.lost.values()) == {0}
     assert set(outcome.doubled.values()) == {0}
