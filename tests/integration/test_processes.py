@@ -1,5 +1,6 @@
 """Several processes under one parent: `processes = N` of the consumer and of push."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from tests.support.consuming import committed, end_of, event, produce
 from tests.support.delivering import Endpoint
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.idle_push import Client, installed
+from tests.support.observing import fired, observing, of_parts, require_data
 from tests.support.waiting import patient, until
 
 COMMAND = str(Path(sys.executable).with_name("dovecote"))
@@ -71,7 +73,7 @@ class Crew:
         self, folder: Path, arguments: list[str], port: int, environ: dict[str, str]
     ) -> None:
         self.folder, self.log = folder, folder / "log"
-        self.api, self.stranger = Client(port, TOKEN), Client(port, None)
+        self.port, self.api, self.stranger = port, Client(port, TOKEN), Client(port, None)
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(
                 [COMMAND, *arguments],
@@ -266,6 +268,32 @@ def test_a_stopped_process_is_said_and_its_parent_answers(
             os.kill(stopped, signal.SIGCONT)
         made.gets_ready()
         assert made.end() == 0
+
+
+def test_a_process_that_ends_again_and_again_fires_its_alert(
+    kafka: str, topic: MakeTopic, tmp_path: Path
+) -> None:
+    folder = tmp_path / "prometheus"
+    folder.mkdir()
+    with observing(folder) as prometheus, consumers(tmp_path, kafka, topic(2)) as made:
+        made.gets_ready()
+        prometheus.watch({"dovecote-consumer": [made.port]})
+        own = {
+            name: expr
+            for name, expr in of_parts("process_").items()
+            if "dovecote_process_" in expr and "== 0" not in expr
+        }
+        assert own
+        require_data(prometheus, own)
+
+        def fires() -> bool:
+            for pid in made.children():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return ("ProcessRestarting", "dovecote-consumer") in fired(prometheus)
+
+        until(fires, within=60, what="the alert")
+        assert made.end() == 0, made.log.read_text()
 
 
 @pytest.fixture

@@ -180,7 +180,9 @@ def test_bad_arguments_are_refused(inbox: str) -> None:
             with pytest.raises(BadSettings, match=r"timeout=.* is not a number of seconds"):
                 handled(conn, "e1", by="shipping", timeout=wrong)  # type: ignore[arg-type]
         row: Any = SimpleNamespace(id="order-1")
-        with pytest.raises(BadSettings, match="SimpleNamespace is no event: give the `Event`"):
+        with pytest.raises(
+            BadSettings, match="of an object, write and wait for the same as_event"
+        ):
             handled(conn, row, by="shipping", timeout=1)
         with pytest.raises(BadSettings, match="neither an event nor the id"):
             handled(conn, "", by="shipping", timeout=1)

@@ -110,7 +110,8 @@ def of_parts(*parts: str) -> dict[str, str]:
     for alert in alerts():
         for number, left in enumerate(left_sides(shorter(alert.expr, FACTOR))):
             found[f"{alert.name}, {number + 1}"] = left
-    others = {"relay", "consumer", "push", "spark", "kafka_token", "audit"} - set(parts)
+    others = {"relay", "consumer", "push", "spark", "kafka_token", "audit", "process_"}
+    others -= set(parts)
     return {
         name: expr
         for name, expr in found.items()
