@@ -7,15 +7,12 @@ threads. The last line of a load has the ratios of the medians: ours divided by 
 """
 
 import argparse
-import json
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from statistics import median
 from uuid import uuid4
 
 from benchmarks import harness
-from benchmarks.dedup_consumer import CHILD, LONGEST_SECONDS, Load, fill
+from benchmarks.dedup_consumer import CHILD, Load, consumed, fill
 
 LOADS = [
     Load(0, 100, 600_000),
@@ -69,22 +66,8 @@ def measure(bootstrap: str, load: Load, rounds: int) -> None:
 
 
 def _run(code: str, bootstrap: str, topic: str, load: Load) -> Mapping[str, float]:
-    wanted = {
-        "work_ms": load.work_ms,
-        "total": load.records,
-        "handler": load.handler,
-        "within": LONGEST_SECONDS,
-        "settings": {
-            "topics": [topic],
-            "group": f"{topic}-{uuid4().hex[:8]}",
-            "value": "raw",
-            "concurrency": load.lanes,
-            "kafka": {"bootstrap.servers": bootstrap},
-        },
-    }
-    command = [sys.executable, "-c", code, json.dumps(wanted)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-    found = json.loads(done.stdout)
+    group = f"{topic}-{uuid4().hex[:8]}"
+    found = consumed(code, bootstrap, topic, load, group=group)
     return {
         "records_per_s": round(found["handled"] / found["seconds"]),
         "cpu_us_per_record": round(found["cpu"] / max(1, found["handled"]) * 1e6, 2),

@@ -13,6 +13,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -66,22 +67,7 @@ def main() -> None:
 
 def measure(bootstrap: str, topic: str, load: Load) -> None:
     per_key = fill(bootstrap, topic, load)
-    wanted = {
-        "work_ms": load.work_ms,
-        "total": load.records,
-        "handler": load.handler,
-        "within": LONGEST_SECONDS,
-        "settings": {
-            "topics": [topic],
-            "group": topic,
-            "value": "raw",
-            "concurrency": load.lanes,
-            "kafka": {"bootstrap.servers": bootstrap},
-        },
-    }
-    command = [sys.executable, "-c", CHILD, json.dumps(wanted)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-    found = json.loads(done.stdout)
+    found = consumed(CHILD, bootstrap, topic, load, group=topic)
     rate = found["handled"] / found["seconds"]
     ceiling = None
     if load.work_ms:
@@ -99,6 +85,29 @@ def measure(bootstrap: str, topic: str, load: Load) -> None:
         cpu_us_per_record=round(found["cpu"] / load.records * 1e6, 1),
         resident_mb=round(found["peak_bytes"] / 1e6),
     )
+
+
+def consumed(
+    code: str, bootstrap: str, topic: str, load: Load, *, group: str
+) -> Mapping[str, float]:
+    """Return what a process that runs `code` says of the topic that it has consumed."""
+    wanted = {
+        "work_ms": load.work_ms,
+        "total": load.records,
+        "handler": load.handler,
+        "within": LONGEST_SECONDS,
+        "settings": {
+            "topics": [topic],
+            "group": group,
+            "value": "raw",
+            "concurrency": load.lanes,
+            "kafka": {"bootstrap.servers": bootstrap},
+        },
+    }
+    command = [sys.executable, "-c", code, json.dumps(wanted)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    found: Mapping[str, float] = json.loads(done.stdout)
+    return found
 
 
 def fill(bootstrap: str, topic: str, load: Load) -> Counter[int]:

@@ -156,7 +156,7 @@ def shards(stack: Stack, most: int) -> Curve:
 def retained(stack: Stack, most: int) -> Curve:
     """Return the cost over the published rows that `retention` keeps in the table."""
     points = []
-    with _relays(stack, retention="30d") as relays:
+    with _relays(stack, retention="720h") as relays:
         kept = relays.published()
         for size in sizes(100_000, most):
             while kept < size:

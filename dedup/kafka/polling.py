@@ -85,7 +85,7 @@ class Polling:
         self._pace = Pace(self._batch_size, 0.0) if prompt else Pace(self._batch_size)
         self._spans = spans
         self._closed = False
-        self._headers_read = HeaderReader()
+        self._header_reader = HeaderReader()
         self._observed = 0.0
         self._remembered = 0
         self._outcomes_before = self._metrics.handled_in_all, self._metrics.failed_in_all
@@ -159,7 +159,7 @@ class Polling:
         touched: list[Assigned] = []
         make = tuple.__new__
         new: type[Record] = Record
-        seen = self._headers_read.seen
+        read = self._header_reader.read
         by_key, retry_topics = self._by_key, self._retry_topics
         topic, partition, found = "", -1, None
         for message in messages:
@@ -185,7 +185,7 @@ class Polling:
                 continue
             key = message.key()
             value, time_ = message.value(), message.timestamp()[1]
-            headers, id_, weight = seen(headers_of(message), retry=topic in retry_topics)
+            headers, id_, weight = read(headers_of(message), retry=topic in retry_topics)
             # Builds what the class's own constructor builds, which takes four times as long.
             record = make(new, (topic, partition, offset, time_, key, value, headers))
             if not found.batch:

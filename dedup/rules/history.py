@@ -28,7 +28,6 @@ _PLACE = re.compile(rb"[a-zA-Z0-9._-]{1,249}/[0-9]{1,10}/[0-9]{1,19}")
 _ALWAYS = frozenset({ATTEMPT, ROUND, ORIGIN})
 """Every copy that we make has these."""
 
-
 _OF_HEADER = 150
 """About the bytes that Python takes for a header besides its value."""
 
@@ -64,7 +63,7 @@ class HeaderReader:
     def __init__(self) -> None:
         self._known: dict[Pair, Pair] = {}
 
-    def seen(self, headers: Sequence[Pair], *, retry: bool) -> HeadersRead:
+    def read(self, headers: Sequence[Pair], *, retry: bool) -> HeadersRead:
         """Return what they tell; `retry` has the meaning that it has for `believed`."""
         known, id_ = self._known, None
         kept: list[Pair] = []

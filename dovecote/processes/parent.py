@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from urllib.error import HTTPError
@@ -68,8 +68,8 @@ class Parent:
         self._members = [Member(number, 0.0, runs=False) for number in range(count)]
         self._running: dict[int, _Running] = {}
         self._reports: dict[int, Report] = {}
+        self._asked: dict[int, tuple[float, Future[HealthReport | None]]] = {}
         self._ending = False
-        self._asked = 0.0
 
     def stop(self) -> None:
         """
@@ -144,14 +144,16 @@ class Parent:
         for member in list(self._members):
             if is_due(member, now):
                 self._restart(member, now)
-        if now - self._asked >= _ASK_EVERY:
-            self._asked = now
-            asked = self.ports()
-            for (number, _), report in zip(
-                asked, askers.map(_health, [port for _, port in asked]), strict=True
-            ):
-                if report is not None:
-                    self._reports[number] = (now, report)
+        for number, port in self.ports():
+            self._ask(number, port, askers, now)
+
+    def _ask(self, number: int, port: int, askers: ThreadPoolExecutor, now: float) -> None:
+        """Ask a process once a second, and wait for no answer: it may be a stopped one's."""
+        began, asked = self._asked.get(number, (-_ASK_EVERY, None))
+        if asked is not None and asked.done() and (report := asked.result()) is not None:
+            self._reports[number] = (began, report)
+        if (asked is None or asked.done()) and now - began >= _ASK_EVERY:
+            self._asked[number] = (now, askers.submit(_health, port))
 
     def _restart(self, member: Member, now: float) -> None:
         try:

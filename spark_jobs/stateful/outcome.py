@@ -202,10 +202,9 @@ class Reporter:
         value = b"%b%d,%b" % (self._head(key), time, fast_json(fields)[1:])
         topic, offset = next(iter(sides.items()))
         place = (topic, -1, offset if isinstance(offset, int) else offset[0])
-        headers = self._source + digest(
-            key, str(sides).encode()
-        )  # all results share the other headers
-        return self._topics.output, key, value, headers, max(time, 0), place
+        # The id alone: all results share the other headers.
+        id_ = self._source + digest(key, str(sides).encode())
+        return self._topics.output, key, value, id_, max(time, 0), place
 
     def _aside(self, record: Input, reason: str, rows: BucketRows, now: int) -> tuple[Any, ...]:
         """Return the fields after the topic for a record that is set aside."""

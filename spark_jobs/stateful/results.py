@@ -40,7 +40,7 @@ def of_sessions(
     sessions: Sequence[Session], settings: OperatorSettings, topic: str, source: bytes
 ) -> Iterable[Told]:
     """Return the record of each session, in their order."""
-    kinds, keys, starts, ends, _, revisions = zip(*sessions, strict=True)
+    columns = kinds, keys, starts, ends, _, revisions = tuple(zip(*sessions, strict=True))
     ids = [
         source + digest(key, b"%b/%d/%d/%d" % (kind.encode(), start, end, revision))
         for kind, key, start, end, revision in zip(
@@ -48,7 +48,7 @@ def of_sessions(
         )
     ]
     times = ends if min(ends) >= 0 else [max(each, 0) for each in ends]
-    values = _values(sessions, settings)
+    values = _values(columns, settings)
     return zip(repeat(topic), keys, values, ids, times, repeat(NOWHERE), strict=False)
 
 
@@ -59,9 +59,9 @@ def digest(key: bytes, said: bytes) -> bytes:
     return found.hexdigest().encode()
 
 
-def _values(sessions: Sequence[Session], settings: OperatorSettings) -> list[bytes]:
-    """Return the value of each record."""
-    kinds, keys, starts, ends, aggregates, revisions = zip(*sessions, strict=True)
+def _values(sessions: Sequence[Sequence[Any]], settings: OperatorSettings) -> list[bytes]:
+    """Return the value of each record, from the columns of the sessions."""
+    kinds, keys, starts, ends, aggregates, revisions = sessions
     shown: list[Any] = [""] * len(keys)
     if isinstance(settings, WindowedSettings):
         shown = [key_of(each, settings) for each in keys]
@@ -80,7 +80,8 @@ def _values(sessions: Sequence[Session], settings: OperatorSettings) -> list[byt
 def _is_plain(values: Sequence[Any]) -> bool:
     """Return whether these are texts, integers and the like, or lists of them."""
     lists = [each for each in values if isinstance(each, list)]
-    others = () if len(lists) == len(values) else values
-    if not _PLAIN.issuperset({type(each) for each in others if not isinstance(each, list)}):
-        return False
+    if len(lists) < len(values):
+        others = (each for each in values if not isinstance(each, list))
+        if not _PLAIN.issuperset(map(type, others)):
+            return False
     return _PLAIN.issuperset(map(type, chain.from_iterable(lists)))

@@ -5,7 +5,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -14,8 +13,8 @@ import pytest
 
 from dovecote.devstack.places import temporary_directory
 from dovecote.devstack.postgres.postgres import Postgres, server_user
-from tests.support.audited import Running, Shop, kinds
-from tests.support.audited_log import relayed, slot_of
+from tests.support.audited import Running, Shop
+from tests.support.audited_log import goes_on, relayed, slot_of
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.relaying import installed
 from tests.support.waiting import patient, until
@@ -67,17 +66,6 @@ def audited(shop: Shop) -> None:
     shop.publish(shop.write(20))
     relayed(shop.dsn)
     assert shop.audit(status=0)["findings"] == []
-
-
-def goes_on(shop: Shop, unseen: list[Any]) -> None:
-    """Publish what was written in the gap, and require that only a later fault is found."""
-    shop.publish(unseen)
-    after = shop.write(30)
-    shop.publish([each for each in after if each is not after[7]])
-    relayed(shop.dsn)
-    told = shop.audit(status=1)
-    assert kinds(told) == [("lost", after[7].id)]
-    assert told["not_audited"] == []
 
 
 @pytest.mark.parametrize(

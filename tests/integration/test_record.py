@@ -9,12 +9,11 @@ import pytest
 import sqlalchemy
 from sqlalchemy import Engine, insert
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session
+from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.orm import sessionmaker as maker
 from sqlalchemy.pool import NullPool
 
 from outbox import (
-    Event,
     InvalidEvent,
     Limits,
     NotAllowed,
@@ -25,18 +24,8 @@ from outbox import (
     schema,
 )
 from outbox.sqlalchemy import record
+from tests.support.recording import Order, of, rows, values
 from tests.support.writers import url
-from tests.support.written import stored
-
-
-class Base(DeclarativeBase):
-    pass
-
-
-class Order(Base):
-    __tablename__ = "orders"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    state: Mapped[str] = mapped_column(default="new")
 
 
 @pytest.fixture
@@ -58,28 +47,10 @@ def engine(shop: str) -> Iterator[Engine]:
     made.dispose()
 
 
-def of(number: int, **fields: Any) -> Event[Any]:
-    return Event(
-        **{"topic": "orders", "type": "Placed", "key": "k", "value": b"%d" % number, **fields}
-    )
-
-
-def values(dsn: str) -> list[str]:
-    """Return the numbers of the events that another session sees, in order of position."""
-    return [bytes(each).decode() for each in stored(dsn)]
-
-
 def seen(session: Session) -> list[str]:
     """Return the numbers of the events that the session's own transaction has written."""
     query = sqlalchemy.text("SELECT value FROM outbox.events ORDER BY position")
     return [bytes(each).decode() for each in session.connection().execute(query).scalars()]
-
-
-def rows(dsn: str) -> int:
-    with psycopg.connect(dsn) as conn:
-        found = conn.execute("SELECT count(*) FROM orders").fetchone()
-    assert found is not None
-    return int(found[0])
 
 
 def fails(session: Session) -> None:

@@ -10,47 +10,16 @@ import sqlalchemy
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import (
-    DeclarativeBase,
-    Mapped,
     Session,
     SessionTransaction,
-    mapped_column,
     object_session,
 )
 from sqlalchemy.pool import NullPool
 
-from outbox import Event, NoTransaction, schema
+from outbox import NoTransaction, schema
 from outbox.sqlalchemy import record
+from tests.support.recording import Order, of, rows, values
 from tests.support.writers import url
-from tests.support.written import stored
-
-
-class Base(DeclarativeBase):
-    pass
-
-
-class Order(Base):
-    __tablename__ = "orders"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    state: Mapped[str] = mapped_column(default="new")
-
-
-def of(number: int, **fields: Any) -> Event[Any]:
-    return Event(
-        **{"topic": "orders", "type": "Placed", "key": "k", "value": b"%d" % number, **fields}
-    )
-
-
-def values(dsn: str) -> list[str]:
-    """Return the numbers of the events that another session sees, in order of position."""
-    return [bytes(each).decode() for each in stored(dsn)]
-
-
-def rows(dsn: str) -> int:
-    with psycopg.connect(dsn) as conn:
-        found = conn.execute("SELECT count(*) FROM orders").fetchone()
-    assert found is not None
-    return int(found[0])
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -15,11 +13,11 @@ import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from dedup import Applied, Inbox, TimedOut, Waits, handled, handled_async
+from dedup import Applied, TimedOut, Waits, handled, handled_async
 from dedup.inbox import schema
 from dedup.rules.identity import Identity
 from dedup.rules.policies.results import Again
@@ -31,38 +29,13 @@ from outbox.errors import (
     SharedSession,
     UnsupportedConnection,
 )
+from tests.support.handling import LONG, SHIPPING, registered, take, taking, until_registered
 from tests.support.inboxes import inbox
 from tests.support.pooler import Pooler
-from tests.support.waiting import patient, until
+from tests.support.waiting import patient
+from tests.support.writers import address, url
 
 __all__ = ["inbox"]
-
-SHIPPING = Inbox("shipping")
-LONG = patient(30)
-
-
-@contextmanager
-def taking(dsn: str, id_: str) -> Iterator[psycopg.Connection]:
-    """The transaction of a handler of one event."""
-    with psycopg.connect(dsn) as conn:
-        assert SHIPPING.take(conn, Identity("dovecote", id_)) is None
-        yield conn
-
-
-def take(dsn: str, *ids: str) -> None:
-    for each in ids:
-        with taking(dsn, each):
-            pass
-
-
-def registered(dsn: str) -> int:
-    with psycopg.connect(dsn) as conn:
-        row = conn.execute("SELECT count(*) FROM inbox.awaited").fetchone()
-        return row[0] if row else 0
-
-
-def until_registered(dsn: str, count: int = 1) -> None:
-    until(lambda: registered(dsn) == count, within=30, what="callers to wait")
 
 
 def in_vain(dsn: str, id_: str) -> object:
@@ -160,7 +133,7 @@ def test_a_transaction_is_refused(inbox: str) -> None:
         conn.execute("SELECT 1")
         with pytest.raises(OpenTransaction, match="nobody else sees its events before"):
             handled(conn, "e1", by="shipping", timeout=1)
-    engine = sqlalchemy.create_engine(_url(inbox, "psycopg"))
+    engine = sqlalchemy.create_engine(url(inbox, "psycopg"))
     with Session(engine) as session:
         session.execute(sqlalchemy.text("SELECT 1"))
         with pytest.raises(OpenTransaction, match="commit the session first"):
@@ -251,9 +224,7 @@ def test_every_library_waits(inbox: str, library: str) -> None:
             async with await psycopg.AsyncConnection.connect(inbox) as conn:
                 await waits(conn)
         elif library == "asyncpg":
-            url = _url(inbox, "x").set(drivername="postgresql")
-            dsn = url.render_as_string(hide_password=False)
-            pool = await asyncpg.create_pool(dsn, min_size=1)
+            pool = await asyncpg.create_pool(address(inbox), min_size=1)
             async with pool, pool.acquire() as one:
                 await waits(one)
                 async with one.transaction():
@@ -261,7 +232,7 @@ def test_every_library_waits(inbox: str, library: str) -> None:
                         await handled_async(one, "e1", by="shipping", timeout=1)
         else:
             driver = library.partition("+")[2] or "psycopg"
-            engine = create_async_engine(_url(inbox, driver))
+            engine = create_async_engine(url(inbox, driver))
             async with AsyncSession(engine) as session:
                 await waits(session)
                 await session.execute(sqlalchemy.text("SELECT 1"))
@@ -274,7 +245,7 @@ def test_every_library_waits(inbox: str, library: str) -> None:
 
 def test_sqlalchemy_waits_on_a_session_and_a_connection(inbox: str) -> None:
     take(inbox, "e1")
-    engine = sqlalchemy.create_engine(_url(inbox, "psycopg"))
+    engine = sqlalchemy.create_engine(url(inbox, "psycopg"))
     with Session(engine) as session:
         assert isinstance(handled(session, "e1", by="shipping", timeout=0), Applied)
     with engine.connect() as conn:
@@ -337,15 +308,3 @@ def test_a_lost_connection_is_made_anew_and_nothing_is_missed(inbox: str) -> Non
             await waits.handled("e1", by="shipping", timeout=1)
 
     asyncio.run(waits_on())
-
-
-def _url(dsn: str, driver: str) -> sqlalchemy.URL:
-    parts = conninfo_to_dict(dsn)
-    return sqlalchemy.URL.create(
-        f"postgresql+{driver}",
-        username=str(parts["user"]),
-        password=str(parts["password"]),
-        host=str(parts["host"]),
-        port=int(str(parts["port"])),
-        database=str(parts["dbname"]),
-    )

@@ -1,67 +1,26 @@
 """Callers wait on connections that others hold, stop or lend."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from dedup import Applied, Inbox, TimedOut, Waits, handled, handled_async
-from dedup.rules.identity import Identity
+from dedup import Applied, TimedOut, Waits, handled, handled_async
 from outbox.errors import OpenTransaction, UnsupportedConnection
+from tests.support.handling import LONG, take, until_registered
 from tests.support.inboxes import inbox
-from tests.support.waiting import patient, until
+from tests.support.writers import address, url
 
 __all__ = ["inbox"]
 
-SHIPPING = Inbox("shipping")
-LONG = patient(30)
-
-
-@contextmanager
-def taking(dsn: str, id_: str) -> Iterator[psycopg.Connection]:
-    """The transaction of a handler of one event."""
-    with psycopg.connect(dsn) as conn:
-        assert SHIPPING.take(conn, Identity("dovecote", id_)) is None
-        yield conn
-
-
-def take(dsn: str, *ids: str) -> None:
-    for each in ids:
-        with taking(dsn, each):
-            pass
-
-
-def registered(dsn: str) -> int:
-    with psycopg.connect(dsn) as conn:
-        row = conn.execute("SELECT count(*) FROM inbox.awaited").fetchone()
-        return row[0] if row else 0
-
-
-def until_registered(dsn: str, count: int = 1) -> None:
-    until(lambda: registered(dsn) == count, within=30, what="callers to wait")
-
-
-def _url(dsn: str, driver: str) -> sqlalchemy.URL:
-    parts = conninfo_to_dict(dsn)
-    return sqlalchemy.URL.create(
-        f"postgresql+{driver}",
-        username=str(parts["user"]),
-        password=str(parts["password"]),
-        host=str(parts["host"]),
-        port=int(str(parts["port"])),
-        database=str(parts["dbname"]),
-    )
-
 
 def test_a_session_within_the_open_transaction_of_a_connection_is_refused(inbox: str) -> None:
-    engine = sqlalchemy.create_engine(_url(inbox, "psycopg"))
+    engine = sqlalchemy.create_engine(url(inbox, "psycopg"))
     with engine.connect() as conn, conn.begin() as outer:
         with Session(conn, join_transaction_mode="create_savepoint") as session:
             session.execute(sqlalchemy.text("SELECT 1"))
@@ -78,7 +37,7 @@ def test_a_session_within_the_open_transaction_of_a_connection_is_refused(inbox:
 
 def test_an_async_session_within_an_open_transaction_is_refused(inbox: str) -> None:
     async def ask() -> None:
-        engine = create_async_engine(_url(inbox, "psycopg"))
+        engine = create_async_engine(url(inbox, "psycopg"))
         async with engine.connect() as conn, conn.begin():
             session = AsyncSession(conn, join_transaction_mode="create_savepoint")
             async with session:
@@ -106,9 +65,7 @@ def test_a_statement_that_others_stop_ends_no_callers_wait(inbox: str) -> None:
 
 def test_a_cancelled_call_leaves_nothing_on_a_pooled_connection(inbox: str) -> None:
     async def cancelled() -> None:
-        dsn = _url(inbox, "asyncpg").set(drivername="postgresql")
-        address = dsn.render_as_string(hide_password=False)
-        async with asyncpg.create_pool(address, min_size=1, max_size=1) as pool:
+        async with asyncpg.create_pool(address(inbox), min_size=1, max_size=1) as pool:
             async with pool.acquire() as conn:
                 caller = asyncio.create_task(
                     handled_async(conn, "e1", by="shipping", timeout=LONG)

@@ -2,11 +2,12 @@
 
 import os
 import subprocess
+from typing import Any
 
 import psycopg
 
 from outbox.schema.capture import installed
-from tests.support.audited import DSN, Shop
+from tests.support.audited import DSN, Shop, kinds
 from tests.support.relaying import COMMAND
 from tests.support.waiting import patient
 
@@ -48,3 +49,14 @@ def drop_by_command(shop: Shop) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def goes_on(shop: Shop, unseen: list[Any]) -> None:
+    """Publish what was written in the gap, and require that only a later fault is found."""
+    shop.publish(unseen)
+    after = shop.write(30)
+    shop.publish([each for each in after if each is not after[7]])
+    relayed(shop.dsn)
+    told = shop.audit(status=1)
+    assert kinds(told) == [("lost", after[7].id)]
+    assert told["not_audited"] == []

@@ -22,7 +22,7 @@ LONG = {
     "dovecote/audit/judging.py",  # verdicts
     "dovecote/process/settings.py",  # every kind of setting
     "outbox/envelope.py",  # every header of a record
-    "outbox/values.py",  # every type that has a form in JSON
+    "outbox/values.py",  # every form in JSON
     "relay/kafka/publisher.py",  # two publishers that share how they produce and wait
     "relay/operating/reconcile.py",  # one procedure
     "relay/postgres/capture/table.py",  # the capture from the table

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import AnyStr
 from urllib.parse import quote
 
 from dedup.rules.identity import Identity
@@ -27,19 +28,9 @@ def lines(headers: Sequence[tuple[str, str]]) -> str:
     return text
 
 
-def encoded(text: str) -> str:
-    """Return an attribute in the form that CloudEvents has for HTTP headers."""
-    # A long text rarely repeats, and a cache of such texts could hold many values of the largest
-    # size.
-    return _known(text) if len(text) <= _REMEMBERED else escaped(text)
-
-
 def escaped(text: str) -> str:
-    """As `encoded`, for a text that does not come again."""
+    """Return an attribute in the form that CloudEvents has for HTTP headers."""
     return text if _PLAINLY.fullmatch(text) and "%" not in text else quote(text, safe=_SAFE)
-
-
-_known = lru_cache(maxsize=4096)(escaped)
 
 
 def printable(text: str) -> str:
@@ -47,7 +38,7 @@ def printable(text: str) -> str:
     return text if text.isascii() and text.isprintable() else quote(text, safe=_SAFE + " ")
 
 
-def remembering(write: Callable[[bytes], str]) -> Callable[[bytes], str]:
+def remembering(write: Callable[[AnyStr], str]) -> Callable[[AnyStr], str]:
     """
     Return a pure function with its last results at hand.
 
@@ -55,17 +46,24 @@ def remembering(write: Callable[[bytes], str]) -> Callable[[bytes], str]:
     """
     known = lru_cache(maxsize=4096)(write)
 
-    def remembered(value: bytes) -> str:
+    def remembered(value: AnyStr) -> str:
         return known(value) if len(value) <= _REMEMBERED else write(value)
 
     return remembered
 
 
-sendable = remembering(lambda value: escaped(value.decode()))
+encoded: Callable[[str], str] = remembering(escaped)
+"""As `escaped`, for a text that comes again."""
+
+sendable: Callable[[bytes], str] = remembering(lambda value: escaped(value.decode()))
 """Returns the value of an attribute as `encoded` does, from its bytes."""
 
-at_source = remembering(lambda source: escaped(Identity(source.decode(), "").name))
+at_source: Callable[[bytes], str] = remembering(
+    lambda source: escaped(Identity(source.decode(), "").name)
+)
 """Returns the end of an event's name, encoded: `@` and its source."""
 
-typed = remembering(lambda type_: f"Content-Type: {printable(type_.decode())}\r\n")
+typed: Callable[[bytes], str] = remembering(
+    lambda type_: f"Content-Type: {printable(type_.decode())}\r\n"
+)
 """Returns the line of a content type."""

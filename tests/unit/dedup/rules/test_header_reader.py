@@ -34,7 +34,7 @@ HEADERS = st.lists(st.tuples(st.sampled_from([*NAMES, "tenant"]), VALUES), max_s
 def test_headers_are_the_same_after_a_look(rows: list[list[Pair]], *, retry: bool) -> None:
     reader = HeaderReader()
     for headers in [*rows, *rows]:
-        found = reader.seen(headers, retry=retry)
+        found = reader.read(headers, retry=retry)
         assert list(found.headers) == list(believed(headers, retry=retry))
         size = sum(len(value or b"") for _, value in headers)
         assert found.size == 150 * len(headers) + size
@@ -43,7 +43,7 @@ def test_headers_are_the_same_after_a_look(rows: list[list[Pair]], *, retry: boo
 @given(rows=st.lists(HEADERS, max_size=4))
 def test_records_with_distinct_ids_are_no_duplicates(rows: list[list[Pair]]) -> None:
     reader = HeaderReader()
-    seen = [reader.seen(headers, retry=True) for headers in rows]
+    seen = [reader.read(headers, retry=True) for headers in rows]
     if are_distinct([each.id for each in seen]):
         records = [Record("t", 0, n, 0, b"k", b"v", each.headers) for n, each in enumerate(seen)]
         assert len({identity(record) for record in records}) == len(records)
@@ -65,7 +65,7 @@ def test_the_short_way_to_an_event_finds_what_the_long_one_does(headers: list[Pa
 def test_records_of_one_kind_share_what_they_have_in_common() -> None:
     reader = HeaderReader()
     first, second = (
-        reader.seen([(ID, b"%d" % n), (TYPE, b"Placed".upper()), ("tenant", b"a")], retry=False)
+        reader.read([(ID, b"%d" % n), (TYPE, b"Placed".upper()), ("tenant", b"a")], retry=False)
         for n in range(2)
     )
     assert first.headers[1] is second.headers[1]
@@ -73,7 +73,7 @@ def test_records_of_one_kind_share_what_they_have_in_common() -> None:
 
 
 def test_an_id_that_stands_twice_is_none_that_can_be_told() -> None:
-    found = HeaderReader().seen([(ID, b"1"), (ID, b"2")], retry=False)
+    found = HeaderReader().read([(ID, b"1"), (ID, b"2")], retry=False)
     assert found.id is None
     assert not are_distinct([b"1", None])
     assert not are_distinct([b"1", b"1"])

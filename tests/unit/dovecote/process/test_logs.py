@@ -86,6 +86,19 @@ def test_a_line_of_json_is_one_line_too(
     assert "\x1b" not in fields.get("exception", "")
 
 
+def test_each_line_of_one_of_several_processes_has_its_number(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure(LogFormat.TEXT, process=3)
+    logging.getLogger("dovecote.consumer").info("hello")
+    configure(LogFormat.JSON, process=3)
+    logging.getLogger("dovecote.consumer").info("hello")
+    text, line = capsys.readouterr().err.splitlines()
+    assert text.endswith("INFO    dovecote.consumer[3]: hello")
+    fields = json.loads(line)
+    assert (fields["logger"], fields["process"]) == ("dovecote.consumer", 3)
+
+
 def test_a_long_message_is_cut_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     configure(LogFormat.TEXT).warning("failed: %s", "x" * 20_000_000)
     line = capsys.readouterr().err
