@@ -94,7 +94,8 @@ def send_old(bootstrap: str, topic: str, number: int) -> None:
 def kept_back(dsn: str) -> Iterator[None]:
     """Hold a transaction open, and write 32 MB of log after it: no slot may move."""
     with psycopg.connect(dsn) as open_, psycopg.connect(dsn, autocommit=True) as conn:
-        open_.execute("SELECT pg_current_xact_id()")
+        # Only a transaction that has written keeps a slot: decoding knows of no other.
+        open_.execute("SELECT pg_logical_emit_message(true, 'x', 'open')")
         for _ in range(32):
             conn.execute("SELECT pg_logical_emit_message(false, 'x', repeat('x', 1000000))")
         yield

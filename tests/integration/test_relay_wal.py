@@ -156,8 +156,8 @@ def test_a_slot_beyond_its_budget_is_dropped_and_that_is_said(
     commit(fleet.dsn, event(name, 1))
     published(fleet, name, 1)
     with psycopg.connect(fleet.dsn, autocommit=True) as holder, holder.transaction():
-        # An open transaction keeps the log in which it began.
-        holder.execute("SELECT pg_current_xact_id()")
+        # An open transaction that has written keeps the log in which it began.
+        holder.execute("SELECT pg_logical_emit_message(true, 'x', 'open')")
         with psycopg.connect(fleet.dsn, autocommit=True) as conn:
             conn.execute("SELECT pg_logical_emit_message(true, 'x', repeat('x', 3000000))")
         assert relay.wait(within=30) == 1
