@@ -58,6 +58,7 @@ def serve(
             settings.processes,
             settings.http,
             log,
+            config=config,
             longest=_LONGEST_END,
             bounds=bounds(settings.api),
             max_body=settings.api.max_body,
@@ -68,24 +69,27 @@ def serve(
     ending = threading.Event()
 
     def end(*_: object) -> None:
+        # From now on, because a server that is away may keep even the start from ending.
+        threading.Thread(target=_give_up, daemon=True).start()
         ending.set()
 
     on_end(end)
-    with running(settings, engine(settings)) as found:
+    if own is not None:
+        own.ends_with_parent(end)
+    around = None if own is None else own.knows_callers
+    with running(settings, engine(settings), around=around) as found:
         # A collection of all that is loaded by now would make every delivery wait.
         relax()
         take_turns()
         log.info("serving the API and the page on %s", found.at.url)
         if own is not None:
             own.serves(found.at.port)
-            own.ends_with_parent(end)
         ending.wait()
-        threading.Thread(target=_give_up, daemon=True).start()
     log.info("stopped")
 
 
 def _give_up() -> None:
-    """End the process when Kafka does not answer and keeps it from ending by itself."""
+    """End the process when a server does not answer and keeps it from ending by itself."""
     threading.Event().wait(_LONGEST_END)
-    sys.stderr.write("dovecote: Kafka does not answer: ending without it\n")
+    sys.stderr.write("dovecote: a server does not answer: ending without it\n")
     os._exit(0)
