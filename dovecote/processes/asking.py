@@ -47,7 +47,7 @@ class Request:
     target: str
     headers: Sequence[tuple[str, str]] = ()
     length: str | None = None
-    """What the client says of the body's length; with neither this nor `in_chunks` it has none."""
+    """The body's length, as the client says it; with neither this nor `in_chunks` it has none."""
     in_chunks: bool = False
 
     @property
@@ -87,8 +87,8 @@ async def ask(
     """
     Return the answer of the process that listens on `port`.
 
-    The body comes from `receive`, once the process wants it, and has at most `most` bytes. Who may
-    not ask is told so before that.
+    The body comes from `receive`, once the process wants it, and has at most `most` bytes. A
+    process refuses a stranger before that.
 
     Raises:
         Unreached: nothing listens there.

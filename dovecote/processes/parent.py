@@ -76,7 +76,7 @@ class Parent:
     it has begun to work ends all of them, with its status.
 
     Each process has a session of its own: a key in the terminal, or the end of the terminal, ends
-    the parent, which ends them in order. What a process has started ends with it.
+    the parent, which ends them in order. A process takes with it what it has started.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Parent:
         self._alone = alone and hasattr(os, "waitid")
         self._command, self._longest, self._patience = list(command), longest, patience
         self.secret = secrets.token_hex(16)
-        """What this parent and its processes alone know."""
+        """The word that this parent and its processes alone know."""
         self._members = [Member(number, 0.0, runs=False) for number in range(count)]
         self._running: dict[int, _Running] = {}
         self._reports: dict[int, Report] = {}

@@ -57,7 +57,7 @@ def run_all(
         )
         raise BadSettings(msg)
     _open_standard_streams()
-    # Whoever started this one may have it ignored, and then no status of a process is known.
+    # A program that starts this one may ignore it, and then no status of a process is known.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     parent = Parent(again(), count, longest=longest + _BEYOND, alone=True)
     on_end(lambda *_: parent.stop())

@@ -1,4 +1,4 @@
-"""What the parent does with requests for one of its processes."""
+"""The parent hands requests on to one of its processes, whole and once."""
 
 import contextlib
 import os

@@ -43,7 +43,7 @@ def test_a_reader_of_the_log_that_is_gone_does_no_harm(tmp_path: Path) -> None:
         os.dup2(write, 2)
 
     with small_crew(tmp_path, working="if first: os._exit(3)", begin=break_the_pipe) as crew:
-        until(lambda: (tmp_path / "began-1").exists(), within=20, what="that they begin")
+        until((tmp_path / "began-1").exists, within=20, what="that they begin")
         crew.gets_ready()
         assert crew.ends() == 0
 

@@ -142,7 +142,7 @@ def small_crew(
             env={**os.environ, "PYTHONPATH": path},
             stdout=log,
             stderr=log,
-            preexec_fn=begin,
+            preexec_fn=begin,  # noqa: PLW1509  # no other way to close what a program gets
             **given,  # type: ignore[call-overload]  # such as pass_fds
         )
     crew = SmallCrew(folder, port, process)
