@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable, MutableMapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from outbox.errors import BadSettings
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:  # a process that serves nothing does not load a server
     from dovecote.process.http.server import App, Receive, Scope, Send
 
 VARIABLE = "DOVECOTE_PROCESS"
-"""The variable by which a parent tells a process its number, their socket, and a secret."""
+"""The variable by which a parent tells a process what `Told` has."""
 
 CALLER = "dovecote-caller"
 """The header by which a parent tells who asks: the secret, and the address."""
 
-_TOLD = re.compile(r"([0-9]{1,4}):([0-9]{1,9}):([0-9a-f]{32})")
+_TOLD = re.compile(r"([0-9]{1,4}):([0-9]{1,9}):([0-9]{1,9}):([0-9a-f]{32})")
 _NO_PARENT = (
     f"{VARIABLE} is set, and only a parent of several processes may set it: unset it; the setting "
     "is `processes`"
@@ -30,13 +30,29 @@ _ORPHANED = 143
 """The status of a process whose parent ends before it has begun: as of one ended by SIGTERM."""
 
 
+class Told(NamedTuple):
+    """What a parent tells each of its processes."""
+
+    number: int
+    """Its number, from 0 on."""
+    control: int
+    """The descriptor of the socket between the two."""
+    turns: int
+    """The descriptor of the file that they lock to write a record of the log."""
+    secret: str
+    """The word by which a process knows a request of its parent."""
+
+    def text(self) -> str:
+        """Return it as the variable has it."""
+        return ":".join(map(str, self))
+
+
 class Child:
     """A process as one of several under a parent."""
 
-    def __init__(self, number: int, parent: socket.socket, secret: str) -> None:
-        self.number = number
-        """Its number, from 0 on."""
-        self._parent, self._secret = parent, secret.encode()
+    def __init__(self, told: Told, parent: socket.socket) -> None:
+        self.number, self.turns = told.number, told.turns
+        self._parent, self._secret = parent, told.secret.encode()
         self._end: Callable[[], object] = _leave
         threading.Thread(target=self._watch, name="parent", daemon=True).start()
 
@@ -90,12 +106,14 @@ def child(environ: MutableMapping[str, str]) -> Child | None:
         return None
     if (found := _TOLD.fullmatch(told)) is None:
         raise BadSettings(_NO_PARENT)
+    known = Told(int(found[1]), int(found[2]), int(found[3]), found[4])
     try:
-        os.set_inheritable(int(found[2]), False)  # noqa: FBT003  # the function has no name for it
-        parent = socket.socket(fileno=int(found[2]))
+        for each in (known.control, known.turns):
+            os.set_inheritable(each, False)  # noqa: FBT003  # the function has no name for it
+        parent = socket.socket(fileno=known.control)
     except OSError as error:
         raise BadSettings(_NO_PARENT) from error
-    return Child(int(found[1]), parent, found[3])
+    return Child(known, parent)
 
 
 def _leave() -> None:

@@ -9,18 +9,21 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from http.client import HTTPException
+from typing import BinaryIO, cast
 from urllib.error import HTTPError
 from urllib.request import Request
 
 from dovecote.process.health import HealthReport
 from dovecote.process.http.asking import ask
+from dovecote.process.logs import share_log
 from dovecote.process.states import State
-from dovecote.processes.child import VARIABLE
+from dovecote.processes.child import VARIABLE, Told
 from dovecote.processes.rules.keeping import (
     FRESH,
     PATIENCE,
@@ -96,6 +99,8 @@ class Parent:
         that any other child is an orphan.
         """
         self._alone = alone and hasattr(os, "waitid")
+        self._turns = _file()
+        share_log(self._turns.fileno())
         self._command, self._longest, self._patience = list(command), longest, patience
         self.secret = secrets.token_hex(16)
         """The word that this parent and its processes alone know."""
@@ -236,13 +241,11 @@ class Parent:
     def _start(self, member: Member) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
+            told = Told(member.number, theirs.fileno(), self._turns.fileno(), self.secret)
             process = subprocess.Popen(
                 self._command,
-                env={
-                    **os.environ,
-                    VARIABLE: f"{member.number}:{theirs.fileno()}:{self.secret}",
-                },
-                pass_fds=[theirs.fileno()],
+                env={**os.environ, VARIABLE: told.text()},
+                pass_fds=[told.control, told.turns],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
@@ -339,6 +342,13 @@ def _health(port: int) -> HealthReport | None:
         )
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def _file() -> BinaryIO:
+    """Return a file without a name, which exists as long as it is open somewhere."""
+    if hasattr(os, "memfd_create"):  # a container may have no folder to write to
+        return os.fdopen(os.memfd_create("turns"), "wb")
+    return cast("BinaryIO", tempfile.TemporaryFile())
 
 
 def again() -> list[str]:

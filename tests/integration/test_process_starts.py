@@ -27,13 +27,22 @@ def test_a_status_is_known_where_the_ends_of_children_are_ignored(tmp_path: Path
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (0, 1), (0, 1, 2)])
 def test_closed_standard_streams_do_no_harm(closed: tuple[int, ...], tmp_path: Path) -> None:
+    """A descriptor that is opened next gets the number of one of them."""
+
     def close() -> None:
         for each in closed:
             os.close(each)
 
-    with small_crew(tmp_path, working="print('x' * 10_000, flush=True)", begin=close) as crew:
-        crew.gets_ready()
+    with small_crew(
+        tmp_path,
+        parent="http.port = None",
+        working="print('x' * 10_000, flush=True); Path(f'works-{number}').touch()",
+        ending="Path(f'ended-{number}').touch()",
+        begin=close,
+    ) as crew:
+        until(lambda: len(list(tmp_path.glob("works-*"))) == 2, within=20, what="both work")
         assert crew.ends() == 0, crew.said()
+        assert len(list(tmp_path.glob("ended-*"))) == 2
 
 
 def test_a_reader_of_the_log_that_is_gone_does_no_harm(tmp_path: Path) -> None:
@@ -53,8 +62,8 @@ def test_processes_have_the_streams_and_their_own_socket_and_nothing_else(tmp_pa
     with small_crew(tmp_path, count=3, starting=code) as crew:
         crew.gets_ready()
         for number in range(3):
-            # The streams, the socket, and the folder that is being listed.
-            assert (tmp_path / f"open-{number}").read_text().count('"') / 2 == 5
+            # The streams, the socket, the file of the log, and the folder that is being listed.
+            assert (tmp_path / f"open-{number}").read_text().count('"') / 2 == 6
         assert crew.ends() == 0
 
 
@@ -74,7 +83,7 @@ def test_more_processes_than_the_machine_allows_are_said(tmp_path: Path) -> None
         assert "of 40 could not be started (Too many open files): set fewer" in crew.said()
 
 
-@pytest.mark.parametrize("told", ["4", "", "0:99999:" + "0" * 32, "0:1", "x:3:y"])
+@pytest.mark.parametrize("told", ["4", "", "0:9999:2:" + "0" * 32, "0:1", "x:3:4:y"])
 def test_the_variable_of_parents_is_theirs_alone(told: str) -> None:
     with pytest.raises(BadSettings, match="unset it; the setting is `processes`"):
         child({VARIABLE: told})

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from dovecote.devstack.places import free_port
 from tests.support.idle_push import Client
@@ -16,12 +17,13 @@ from tests.support.waiting import patient, until
 _PROGRAM = """
 import json, os, signal, subprocess, sys, threading, time
 from pathlib import Path
+from typing import Any
 from types import SimpleNamespace
 from prometheus_client import CollectorRegistry
 from dovecote.process.health import HealthReport
 from dovecote.process.http.connections import Bounds
 from dovecote.process.http.server import answer, serve
-from dovecote.process.logs import LogFormat, configure, last_line
+from dovecote.process.logs import LogFormat, configure, last_line, share_log
 from dovecote.process.signals import on_end
 from dovecote.process.states import State
 from dovecote.processes.child import child
@@ -30,7 +32,10 @@ from dovecote.processes.run import run_all
 from outbox.errors import DovecoteError
 
 own = child(os.environ)
-log = configure(LogFormat.TEXT, process=own and own.number)
+form = LogFormat.JSON if "json" in sys.argv else LogFormat.TEXT
+log = configure(form, process=own and own.number)
+if own is not None:
+    share_log(own.turns)
 
 class Well:
     def ready(self):
@@ -42,7 +47,7 @@ async def api(scope, receive, send):
 def main():
     if own is None:
         http = SimpleNamespace(host="127.0.0.1", port=PORT, hosts=())
-        config = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+        config = Path(sys.argv[1]) if sys.argv[1:] and sys.argv[1] != "json" else None
         bounds = Bounds(connections=100, requests=60)
         @PARENT
         run_all(COUNT, http, log, config=config, longest=LONGEST, bounds=bounds, max_body=100_000)
@@ -120,7 +125,7 @@ def small_crew(
     ending: str = "pass",
     begin: Callable[[], object] | None = None,
     arguments: tuple[str, ...] = (),
-    **given: int,
+    **given: Any,
 ) -> Iterator[SmallCrew]:
     """Run such a program; `parent` and the others are lines of code, `begin` runs before it."""
     port = free_port()
@@ -143,7 +148,7 @@ def small_crew(
             stdout=log,
             stderr=log,
             preexec_fn=begin,  # noqa: PLW1509  # no other way to close what a program gets
-            **given,  # type: ignore[call-overload]  # such as pass_fds
+            **given,  # such as pass_fds
         )
     crew = SmallCrew(folder, port, process)
     try:

@@ -15,7 +15,7 @@ from dedup.rules.policies.expressions import load_function
 from dedup.settings.consumer import PREFIX, ConsumeSettings
 from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, LogLevelOption
 from dovecote.process.http.state import served
-from dovecote.process.logs import LogFormat, LogLevel, configure
+from dovecote.process.logs import LogFormat, LogLevel, configure, share_log
 from dovecote.process.memory import relax
 from dovecote.process.settings import load
 from dovecote.process.signals import on_end
@@ -75,6 +75,8 @@ def run(
         typer.echo(f"settings are valid: group {settings.group!r}, {settings.policy}{said}")
         return
     log = configure(log_format, log_level, process=own.number if own else None)
+    if own is not None:
+        share_log(own.turns)
     set_up_spans(settings.group)
 
     def end(*_: object) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from dovecote.cli.extras import require_push
 from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, LogLevelOption
-from dovecote.process.logs import LogFormat, LogLevel, configure
+from dovecote.process.logs import LogFormat, LogLevel, configure, share_log
 from dovecote.process.settings import load
 from dovecote.process.signals import on_end
 
@@ -53,6 +53,8 @@ def serve(
         typer.echo(f"settings are valid: brokers {', '.join(sorted(settings.brokers))}{said}")
         return
     log = configure(log_format, log_level, process=own.number if own else None)
+    if own is not None:
+        share_log(own.turns)
     if own is None and settings.processes > 1:
         run_all(
             settings.processes,
