@@ -36,6 +36,7 @@ def test_closed_standard_streams_do_no_harm(closed: tuple[int, ...], tmp_path: P
     with small_crew(
         tmp_path,
         parent="http.port = None",
+        starting="log.info('it starts')",
         working="print('x' * 10_000, flush=True); Path(f'works-{number}').touch()",
         ending="Path(f'ended-{number}').touch()",
         begin=close,
