@@ -51,7 +51,8 @@ def answering(
     with server.serve(
         front, host, port, hosts=hosts, bounds=bounds, health=parent, numbers=None
     ) as bound:
-        _log.info("serving for all processes on %s:%d", host, bound)
+        shown = f"[{host}]" if ":" in host else host
+        _log.info("serving for all processes on http://%s:%d", shown, bound)
         yield
 
 

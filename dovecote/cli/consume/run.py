@@ -94,6 +94,7 @@ def run(
         log,
         part="consumer",
         labels={"group": settings.group},
+        to_parent=own is not None,
     ) as port:
         if own is not None:
             own.serves(port)

@@ -1,5 +1,6 @@
 """`dovecote push serve`: deliver records to the endpoints, and serve the API and the page."""
 
+import logging
 import os
 import sys
 import threading
@@ -83,7 +84,9 @@ def serve(
         # A collection of all that is loaded by now would make every delivery wait.
         relax()
         take_turns()
-        log.info("serving the API and the page on %s", found.at.url)
+        # With a parent, users ask that one.
+        level = logging.INFO if own is None else logging.DEBUG
+        log.log(level, "serving the API and the page on %s", found.at.url)
         if own is not None:
             own.serves(found.at.port)
         ending.wait()
