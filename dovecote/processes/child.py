@@ -31,7 +31,7 @@ _ORPHANED = 143
 
 
 class Told(NamedTuple):
-    """What a parent tells each of its processes."""
+    """A parent tells this to each of its processes."""
 
     number: int
     """Its number, from 0 on."""
