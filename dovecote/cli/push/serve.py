@@ -36,7 +36,7 @@ def serve(
     """
     require_push()
     # The web server and the HTTP client are not loaded for other commands.
-    from dovecote.process.memory import relax, take_turns
+    from dovecote.process.memory import relax
     from dovecote.process.telemetry import set_up_spans
     from dovecote.process.tokens import asked
     from dovecote.processes.child import child
@@ -74,7 +74,6 @@ def serve(
     with running(settings, engine(settings)) as found:
         # A collection of all that is loaded by now would make every delivery wait.
         relax()
-        take_turns()
         log.info("serving the API and the page on %s", found.at.url)
         if own is not None:
             own.serves(found.at.port)
