@@ -52,7 +52,7 @@ class Pusher:
     """A `push` process."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
+        self._process, self.pid = process, process.pid
 
     def told(self) -> dict[str, float]:
         """Return its processor time so far, and the number of deliveries by subscription."""
