@@ -90,6 +90,6 @@ def take_turns(readers: int = 1) -> None:
 
     Each thread that waits wakes up at the end of each interval, to ask for the interpreter. So the
     interval grows with the threads that read, up to 50 ms: a hundred of them woke up 200,000 times
-    a second, and a delivery took five times as much of the processor.
+    a second, and a delivery took six times as much of the processor, or more.
     """
     sys.setswitchinterval(min(_LONGEST_SECONDS, _SECONDS * max(1, readers)))
