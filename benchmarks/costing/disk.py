@@ -154,7 +154,7 @@ def _logs(stack: Stack) -> Mapping[str, int]:
     return found
 
 
-def _grown(before: Mapping[str, int], at: Place) -> Mapping[str, int]:
+def _grown(before: Mapping[str, int], at: Place) -> dict[str, int]:
     after = _logs(at.stack)
     grown = {topic: size - before.get(topic, 0) for topic, size in after.items()}
     mine = grown.pop(at.topic, 0)

@@ -35,7 +35,8 @@ def _measure(stack: Stack, name: str, seconds: float, *, capture: str = "table")
             subscribe(at, target.url("fast"))
         part = nullcontext() if name == "none" else running(PARTS[name], at)
         events = Events(at, target)
-        with part as pid:
+        with part as process:
+            pid = None if process is None else process.pid
             if name.startswith(("relay", "consumer", "push")):
                 came = events.add(name)
                 harness.until(

@@ -6,7 +6,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
+from urllib.request import urlopen
 
 import psycopg
 
@@ -81,6 +83,22 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Running:
+    """A part that runs, and where it answers."""
+
+    pid: int
+    port: int
+
+    def is_ready(self) -> bool:
+        """Return whether the part, and each process of it, says that it does its work."""
+        try:
+            with urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=30) as answer:
+                return bool(answer.status == HTTPStatus.OK)
+        except OSError:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """A long-running command of `dovecote`, and its settings file."""
 
@@ -89,13 +107,13 @@ class Part:
     text: str
     processes: int = 1
 
-    def settings(self, at: Place) -> str:
-        """Return the text of its file at `at`, with a free port."""
+    def settings(self, at: Place, port: int) -> str:
+        """Return the text of its file at `at`, with a port to answer on."""
         return self.text.format(
             topic=at.topic,
             bootstrap=at.stack.kafka.bootstrap,
             processes=self.processes,
-            port=free_port(),
+            port=port,
             retention=at.retention,
             capture=at.capture,
         )
@@ -133,10 +151,11 @@ def subscribe(at: Place, url: str) -> None:
 
 
 @contextmanager
-def running(part: Part, at: Place, environ: Mapping[str, str] = os.environ) -> Iterator[int]:
-    """Run a part, and yield the id of its process; it ends gracefully with the block."""
+def running(part: Part, at: Place, environ: Mapping[str, str] = os.environ) -> Iterator[Running]:
+    """Run a part; it ends gracefully with the block."""
+    port = free_port()
     file = at.folder / f"{part.words[0]}.toml"
-    file.write_text(part.settings(at), encoding="utf-8")
+    file.write_text(part.settings(at, port), encoding="utf-8")
     command = [str(Path(sys.executable).with_name("dovecote")), *part.words, "-c", str(file)]
     secrets = dict.fromkeys(("DOVECOTE_RELAY_DSN", "DOVECOTE_PUSH_DSN", "COSTS_DSN"), at.dsn)
     secrets[f"PUSH_SECRET_{_SECRET}"] = pushed.SECRET
@@ -150,7 +169,7 @@ def running(part: Part, at: Place, environ: Mapping[str, str] = os.environ) -> I
             stderr=log,
         )
         try:
-            yield process.pid
+            yield Running(process.pid, port)
         finally:
             process.terminate()
             if process.wait(60) != 0:
