@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from outbox.defaults import DEFAULT_SCHEMA
 from outbox.event import Event, Limits
+from outbox.postgres.defaults import DEFAULT_SCHEMA
 from outbox.writing import find as adapters
 from outbox.writing.append import Append
 from outbox.writing.declared import to_event

@@ -8,8 +8,8 @@ from typing import Literal
 
 from psycopg import Connection, sql
 
-from outbox.defaults import DEFAULT_SCHEMA
 from outbox.errors import BadSettings
+from outbox.postgres.defaults import DEFAULT_SCHEMA
 from outbox.postgres.ours import cursor
 from outbox.schema.belongings import Belongings
 from outbox.schema.migrations import Migration, Migrations
