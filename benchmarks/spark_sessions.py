@@ -25,12 +25,13 @@ from spark_jobs.stateful.settings import StatefulSettings
 
 _VERSION = "4.1.0"
 
-_JARS = JarSet(
+JARS = JarSet(
     f"kafka-streams-{_VERSION}",
     f"""\
     <dependency org="org.apache.kafka" name="kafka-streams" rev="{_VERSION}" conf="default"/>
     <dependency org="org.slf4j" name="slf4j-nop" rev="1.7.36" conf="default"/>
 """,
+    Path(__file__).with_name("checksums") / f"kafka-streams-{_VERSION}.sha256",
 )
 
 _PROGRAM = Path(__file__).with_name("StreamsSessions.java")
@@ -49,7 +50,7 @@ def _streams(
     bootstrap, topic = settings.kafka["bootstrap.servers"], settings.source.topics[0]
     warm_up, records = args.rows * args.warm_up, args.rows * args.batches
     found, name = java(), f"streams-{uuid4().hex[:12]}"
-    command = [str(found.executable), *found.options, "-Xmx2g", "-cp", f"{fetch(_JARS)}/*"]
+    command = [str(found.executable), *found.options, "-Xmx2g", "-cp", f"{fetch(JARS)}/*"]
     with tempfile.TemporaryDirectory() as folder:
         output = harness.topic_at(bootstrap, f"{name}-out")
         places = (bootstrap, name, topic, output)
