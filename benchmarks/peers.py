@@ -12,7 +12,6 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 
 from benchmarks import harness
 from benchmarks.beside.figures import FAULT, RATIO, Line, faults, is_failure, parsed, ratios

@@ -57,9 +57,7 @@ def _python(name: str, code: str) -> Contender[_Filled]:
     ours = name == "dovecote"
 
     def measure(filled: _Filled) -> Figures:
-        found = consumed(
-            code, filled.bootstrap, filled.topic, filled.load, group=filled.group()
-        )
+        found = consumed(code, filled.bootstrap, filled.topic, filled.load, group=filled.group())
         handled = found["handled"]
         return Figures(
             per_s=handled / found["seconds"],

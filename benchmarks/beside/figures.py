@@ -35,7 +35,7 @@ class Figures:
 
     peak_mb: int | None = None
     closing_s: float | None = None
-    """From the last record that counts until all is committed, for those whose clock ends before."""
+    """From the last record that counts to the last commit, for those whose clock ends before."""
 
     def fields(self) -> dict[str, float]:
         """Return the figures that are known, rounded."""

@@ -38,17 +38,13 @@ def sessions(numbers: Mapping[bytes, Sequence[int]], gap: int) -> dict[Session, 
     return found
 
 
-def closed(
-    all_: Mapping[Session, tuple[int, ...]], ahead: int
-) -> dict[Session, tuple[int, ...]]:
+def closed(all_: Mapping[Session, tuple[int, ...]], ahead: int) -> dict[Session, tuple[int, ...]]:
     """Return the sessions whose key has a record that is more than `ahead` after their last."""
     newest: dict[bytes, int] = {}
     for (key, _), numbers in all_.items():
         newest[key] = max(newest.get(key, 0), numbers[-1])
     return {
-        place: numbers
-        for place, numbers in all_.items()
-        if newest[place[0]] - numbers[-1] > ahead
+        place: numbers for place, numbers in all_.items() if newest[place[0]] - numbers[-1] > ahead
     }
 
 

@@ -90,7 +90,11 @@ def _contender(
 
 
 def _measure(endpoint: _Endpoint, start: _Start) -> Figures:
-    topic, target, records = harness.topic_at(endpoint.bootstrap), endpoint.target, endpoint.records
+    topic, target, records = (
+        harness.topic_at(endpoint.bootstrap),
+        endpoint.target,
+        endpoint.records,
+    )
     fill(endpoint.bootstrap, topic, records)
     target.begin_anew()
     with start(endpoint, topic) as running:

@@ -1,4 +1,4 @@
-"""Fetch and build what the peers need, once, into the cache; say what is missing where it fails."""
+"""Fetch and build what the peers need, once, into the cache, or say what is missing."""
 
 import fcntl
 import hashlib
@@ -77,7 +77,9 @@ def program(main: str, jars: JarSet, *options: str) -> list[str]:
             )
         _build([compiler, "-d", str(classes), "-cp", f"{folder}/*", *map(str, sources)], main)
 
-    classes = made(main, [folder.name.encode(), *(each.read_bytes() for each in sources)], make)
+    classes = made(
+        _family(main), [folder.name.encode(), *(each.read_bytes() for each in sources)], make
+    )
     classpath = f"{classes}:{folder}/*"
     return [str(runtime.executable), *runtime.options, *options, "-cp", classpath, main]
 
