@@ -34,13 +34,12 @@ def main() -> int:
     failed = False
     for work in args.only:
         failed |= _measured(work, wanted, lines)
-    last = [
-        *({"bench": FAULT, **each} for each in faults(lines)),
-        *({"bench": RATIO, **each} for each in ratios(lines)),
-    ]
-    for each in last:
-        harness.emit(**each)
-    return int(failed or any(map(is_failure, [*lines, *last])))
+    for fault in faults(lines):
+        harness.emit(FAULT, **fault)
+        failed |= is_failure({"bench": FAULT, **fault})
+    for ratio in ratios(lines):
+        harness.emit(RATIO, **ratio)
+    return int(failed or any(map(is_failure, lines)))
 
 
 def _measured(work: str, wanted: Wanted, lines: list[Line]) -> bool:

@@ -111,7 +111,7 @@ def is_failure(line: Line) -> bool:
     """
     if line["bench"] == FAULT:
         return bool(line["ours"] and any(line.get(each) for each in _FAULTS if each != "repeated"))
-    return line["bench"] == FAILED
+    return bool(line["bench"] == FAILED)
 
 
 def _ratio(mine: Sequence[Line], theirs: Sequence[Line], field: str) -> float | None:
@@ -120,4 +120,4 @@ def _ratio(mine: Sequence[Line], theirs: Sequence[Line], field: str) -> float | 
 
 
 def _median(lines: Sequence[Line], field: str) -> float:
-    return median(line[field] for line in lines)
+    return float(median(line[field] for line in lines))

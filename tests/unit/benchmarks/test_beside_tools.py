@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.beside import tools, turns
+from benchmarks import harness
+from benchmarks.beside import tools
 from benchmarks.beside.figures import Figures
 from benchmarks.beside.turns import Contender, Turns
 from dovecote.devstack.errors import JarsDiffer, JarsMissing
@@ -152,7 +153,7 @@ def test_the_rest_goes_on_without_a_peer_that_is_missing_or_fails(
 ) -> None:
     lines: list[dict[str, object]] = []
     monkeypatch.setattr(
-        turns.harness, "emit", lambda bench, **fields: lines.append({"bench": bench, **fields})
+        harness, "emit", lambda bench, **fields: lines.append({"bench": bench, **fields})
     )
 
     def measure(_: str) -> Figures:
