@@ -86,7 +86,7 @@ def _job(place: Place) -> Figures:
         filter="value.amount >= 0",
         partitions=os.cpu_count(),
     )
-    found = spark_dedup.run(args, place.stack, place.folder, "partitions")
+    found = spark_dedup.run(args, place.stack, place.folder, "auto")
     place.topic = found.source
     # The ends of its batches are its own affair, so only what holds for all of them is compared:
     # each key is there, and what was written was on the topic.

@@ -1,4 +1,4 @@
-"""What was measured of each contender, and how ours compares: pure functions of printed lines."""
+"""Compare the printed figures of ours with those of the peers: pure functions."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -27,7 +27,7 @@ JARS = JarSet(
 
 
 class Job(NamedTuple):
-    """What Flink does."""
+    """The work that Flink gets."""
 
     work: str
     """`sessions` or `dedup`."""

@@ -45,7 +45,7 @@ class _Running(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """What the endpoint had seen at some moment, and what the pusher had used."""
+    """The requests that had come by some moment, and the processor time used by then."""
 
     requests: int
     seconds: float

@@ -1,8 +1,8 @@
 """
 The sessions job beside Flink and Kafka Streams, from topic to topic, exactly once.
 
-The job fills the topic, and the peers read the same one. What each has written is compared with a
-model of the records on the topic.
+The job fills the topic, and the peers read the same one. The sessions that each
+has written are compared with a model of the records on the topic.
 """
 
 import argparse

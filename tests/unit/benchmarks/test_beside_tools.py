@@ -1,4 +1,4 @@
-"""What peers need is made once, and what cannot be had is said in one line."""
+"""Programs of peers are made once, and a peer that cannot be had is named in one line."""
 
 import os
 import stat
