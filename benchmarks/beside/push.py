@@ -2,7 +2,8 @@
 `push` beside Bento and Confluent's Parallel Consumer with Vert.x: signed requests, 100 in flight.
 
 Each gets a topic of its own with the records of `push_delivery`, and the same endpoint. The first
-half of the requests warms up, because a JVM compiles first; the second half counts, for all.
+half of the requests warms up, because a JVM compiles first; the second half counts, for all. In
+the first turn of each, its signatures are verified before.
 """
 
 import os
@@ -18,6 +19,7 @@ from benchmarks.beside import tools
 from benchmarks.beside.figures import Figures
 from benchmarks.beside.model import overtaken
 from benchmarks.beside.parallel import JARS
+from benchmarks.beside.signatures import receiver
 from benchmarks.beside.turns import Contender, Turns, Wanted
 from benchmarks.push_delivery import KEYS, fill
 
@@ -25,6 +27,7 @@ IN_FLIGHT = 100
 RECORDS = 120_000
 _LONGEST_SECONDS = 150
 _ENDING_SECONDS = 30
+_VERIFIED = 100
 _BENTO = tools.HERE / "bento/push.yaml"
 
 
@@ -52,7 +55,15 @@ class _Seen(NamedTuple):
     cpu: float
 
 
-_Start = Callable[[_Endpoint, str], AbstractContextManager[_Running]]
+class _Way(NamedTuple):
+    """The way from a topic to an endpoint."""
+
+    bootstrap: str
+    topic: str
+    url: str
+
+
+_Start = Callable[[_Way], AbstractContextManager[_Running]]
 
 
 def run(wanted: Wanted) -> bool:
@@ -79,14 +90,47 @@ def run(wanted: Wanted) -> bool:
 def _contender(
     name: str, promise: str, start: _Start, *, prepare: Callable[[], object] | None
 ) -> Contender[_Endpoint]:
+    verified = False
+
+    def measure(endpoint: _Endpoint) -> Figures:
+        nonlocal verified
+        if not verified:
+            _verify(endpoint.bootstrap, start)
+            verified = True
+        return _measure(endpoint, start)
+
     return Contender(
         name,
         f"{promise}, signed",
-        lambda endpoint: _measure(endpoint, start),
+        measure,
         prepare=prepare or (lambda: None),
         ours=prepare is None,
         settings={"in_flight": IN_FLIGHT},
     )
+
+
+def _verify(bootstrap: str, start: _Start) -> None:
+    """
+    Let a pusher send some requests to an endpoint that verifies their signatures.
+
+    Raises:
+        PeerFailed: it has ended, or one of them is not signed as Standard Webhooks say.
+    """
+    topic = harness.topic_at(bootstrap)
+    fill(bootstrap, topic, _VERIFIED)
+    deadline = time.monotonic() + _LONGEST_SECONDS
+    with (
+        receiver(pushed.SECRET) as found,
+        start(_Way(bootstrap, topic, found.url)) as running,
+    ):
+        while found.taken < _VERIFIED and found.refused is None:
+            if (why := running.why_ended()) is not None:
+                raise tools.PeerFailed(why)
+            if time.monotonic() > deadline:
+                raise tools.PeerFailed(f"{found.taken} of {_VERIFIED} records came to be verified")
+            time.sleep(0.05)
+    if found.refused is not None:
+        raise tools.PeerFailed(f"a request is not signed as it should be: {found.refused}")
 
 
 def _measure(endpoint: _Endpoint, start: _Start) -> Figures:
@@ -97,7 +141,7 @@ def _measure(endpoint: _Endpoint, start: _Start) -> Figures:
     )
     fill(endpoint.bootstrap, topic, records)
     target.begin_anew()
-    with start(endpoint, topic) as running:
+    with start(_Way(endpoint.bootstrap, topic, target.url("fast"))) as running:
         warm = _until(target, running, records // 2)
         last = _until(target, running, records)
         peak = harness.peak_bytes(running.pid)
@@ -129,19 +173,19 @@ def _until(target: pushed.Target, running: _Running, records: int) -> _Seen:
 
 
 @contextmanager
-def _push(endpoint: _Endpoint, topic: str) -> Iterator[_Running]:
-    wanted = pushed.subscription(topic, topic, endpoint.target.url("fast"), IN_FLIGHT)
-    with pushed.pusher(endpoint.bootstrap, [wanted]) as push:
+def _push(way: _Way) -> Iterator[_Running]:
+    wanted = pushed.subscription(way.topic, way.topic, way.url, IN_FLIGHT)
+    with pushed.pusher(way.bootstrap, [wanted]) as push:
         # It says itself if it ends.
         yield _Running(push.pid, lambda: None)
 
 
 @contextmanager
-def _bento(endpoint: _Endpoint, topic: str) -> Iterator[_Running]:
+def _bento(way: _Way) -> Iterator[_Running]:
     environ = {
-        "BOOTSTRAP": endpoint.bootstrap,
-        "TOPIC": topic,
-        "URL": endpoint.target.url("fast"),
+        "BOOTSTRAP": way.bootstrap,
+        "TOPIC": way.topic,
+        "URL": way.url,
         "IN_FLIGHT": str(IN_FLIGHT),
         "IDLE_PER_HOST": str(IN_FLIGHT),
         "KEY": pushed.KEY,
@@ -151,10 +195,9 @@ def _bento(endpoint: _Endpoint, topic: str) -> Iterator[_Running]:
 
 
 @contextmanager
-def _vertx(endpoint: _Endpoint, topic: str) -> Iterator[_Running]:
-    url = endpoint.target.url("fast")
+def _vertx(way: _Way) -> Iterator[_Running]:
     command = tools.program("ParallelPush", JARS, "-Xmx1g")
-    words = (endpoint.bootstrap, topic, url, str(IN_FLIGHT), pushed.SECRET)
+    words = (*way, str(IN_FLIGHT), pushed.SECRET)
     with _process([*command, *words], {}) as running:
         yield running
 
