@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
@@ -63,6 +64,43 @@ def main() -> None:
 def _kafka(
     spark: SparkSession, args: argparse.Namespace, stack: Stack, folder: Path, grouping: str
 ) -> None:
+    found = measured(spark, args, stack, folder, grouping)
+    _emit(
+        args,
+        grouping,
+        {
+            f"{kind}_us_per_row": round(each / found.rows * 1e6, 2)
+            for kind, each in found.cpu.items()
+        },
+        rows=found.rows,
+        seconds=found.seconds,
+        written=found.written // args.batches,
+    )
+
+
+class Deduplicated(NamedTuple):
+    """Results of the batches that count."""
+
+    source: str
+    """The topic that was filled; the results are on the one of the same name with `-out`."""
+
+    rows: int
+    seconds: float
+    written: int
+    cpu: Mapping[str, float]
+    """Processor seconds of each kind of process."""
+
+
+def run(args: argparse.Namespace, stack: Stack, folder: Path, grouping: str) -> Deduplicated:
+    """Fill a topic, and run the job in a Spark of its own."""
+    with _spark(_settings(args, folder, stack.kafka.bootstrap, "none", grouping)) as spark:
+        return measured(spark, args, stack, folder, grouping)
+
+
+def measured(
+    spark: SparkSession, args: argparse.Namespace, stack: Stack, folder: Path, grouping: str
+) -> Deduplicated:
+    """Fill a topic, and run the job on it."""
     source = harness.topic(stack)
     settings = _settings(args, folder, stack.kafka.bootstrap, source, grouping)
     for topic in settings.topics_written():
@@ -82,15 +120,12 @@ def _kafka(
     if failed := sum(line.retried + line.dead for line in lines):
         raise SystemExit(f"{failed} records failed")
     counted = lines[args.warm_up :]
-    rows = sum(line.rows for line in counted)
-    spent = processors.between(used[args.warm_up], used[-1])
-    _emit(
-        args,
-        grouping,
-        {f"{kind}_us_per_row": round(each / rows * 1e6, 2) for kind, each in spent.items()},
-        rows=rows,
+    return Deduplicated(
+        source,
+        rows=sum(line.rows for line in counted),
         seconds=sum(line.seconds for line in counted),
-        written=sum(line.handled for line in counted) // len(counted),
+        written=sum(line.handled for line in counted),
+        cpu=processors.between(used[args.warm_up], used[-1]),
     )
 
 
