@@ -47,8 +47,8 @@ def main(bench: str, work: Work, doc: str | None) -> None:
         )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, harness.servers() as stack:
-        settings = _settings(args, work, Path(folder), stack)
-        with _spark(settings) as spark:
+        settings = job_settings(args, work, Path(folder), stack)
+        with session(settings) as spark:
             for name, value in STATE_STORE.items():
                 spark.conf.set(name, value)
             measured = _kafka(spark, args, work, settings)
@@ -153,7 +153,7 @@ def _beside(
     )
 
 
-def _settings(
+def job_settings(
     args: argparse.Namespace, work: Work, folder: Path, stack: Stack
 ) -> StatefulSettings:
     name = work.operator["type"]
@@ -184,7 +184,7 @@ def _settings(
 
 
 @contextmanager
-def _spark(settings: StatefulSettings) -> Iterator[SparkSession]:
+def session(settings: StatefulSettings) -> Iterator[SparkSession]:
     os.environ.update(java().environment())
     master = f"local[{os.cpu_count()}]"
     spark = open_session(configuration(settings.spark, master=master))
