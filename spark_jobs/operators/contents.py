@@ -10,6 +10,7 @@ from spark_jobs.operators.pairing import calls
 from spark_jobs.operators.pairing import operator as pairing
 from spark_jobs.operators.reading import OperatorSettings, key_of
 from spark_jobs.operators.sessions import operator as sessions
+from spark_jobs.operators.sessions.keys import SessionsOfKey
 from spark_jobs.operators.settings import (
     PairingSettings,
     SessionsSettings,
@@ -66,7 +67,7 @@ def _key(ident: Ident, settings: OperatorSettings | WindowedSettings) -> Any:  #
 
 
 def _sessions(
-    held: sessions.SessionsOfKey, state: sessions.SessionState, settings: SessionsSettings
+    held: SessionsOfKey, state: sessions.SessionState, settings: SessionsSettings
 ) -> Entry:
     lasts = milliseconds(settings.gap) + milliseconds(settings.grace)
     since = max(held.arrived, state.behind_at)

@@ -23,6 +23,7 @@ from spark_jobs.operators.pairing import operator as pairing
 from spark_jobs.operators.pairing.calls import Call, CallsOfKey, Event, begin, remembered
 from spark_jobs.operators.pairing.operator import Pairing
 from spark_jobs.operators.sessions import operator as sessions
+from spark_jobs.operators.sessions.keys import Open, SessionsOfKey
 from spark_jobs.operators.sessions.operator import Sessions
 from spark_jobs.operators.step import NEVER, Operator
 
@@ -161,9 +162,7 @@ def _delay(state: delay.DelayState) -> list[Any]:
 def _restored_sessions(operator: Sessions, body: list[Any]) -> sessions.SessionState:
     behind_at, clocks, keys = body
     held = {
-        _ident(ident): sessions.SessionsOfKey(
-            clock, arrived, floor, [sessions.Open(*each) for each in open_]
-        )
+        _ident(ident): SessionsOfKey(clock, arrived, floor, [Open(*each) for each in open_])
         for ident, clock, arrived, floor, open_ in keys
     }
     return operator.restore(held, dict(clocks), behind_at)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from itertools import groupby, repeat
+from itertools import chain, groupby, repeat
 from typing import Any, Self
 
 import msgpack
@@ -18,6 +18,7 @@ from spark_jobs.operators.lines import named
 from spark_jobs.operators.reading import OperatorSettings
 from spark_jobs.operators.step import (
     Ahead,
+    Closed,
     Failed,
     Input,
     Late,
@@ -162,12 +163,16 @@ class Reporter:
             say = self._saying.get(kind_)
             if kind_ is Session:
                 sessions: Any = list(run)
-                topic = self._topics.output
-                outgoing += of_sessions(sessions, self._settings, topic, self._source)
+                outgoing += self._sessions(sessions)
+            elif kind_ is Closed:
+                outgoing += chain.from_iterable(map(self._sessions, run))
             elif say is not None:
                 outgoing += map(say, run)
             else:
                 yield from run
+
+    def _sessions(self, sessions: Any) -> Iterable[tuple[Any, ...]]:  # noqa: ANN401  # by columns or not
+        return of_sessions(sessions, self._settings, self._topics.output, self._source)
 
     def _made(self, made: Made) -> tuple[Any, ...]:
         """Return a record with the reason why it exists; a passed record keeps its own content."""

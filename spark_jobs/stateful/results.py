@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import msgspec
 from pydantic_core import to_json as fast_json
 
-from spark_jobs.operators.reading import OperatorSettings, key_of
+from spark_jobs.operators.reading import OperatorSettings, keys_of
 from spark_jobs.operators.settings import WindowedSettings
-from spark_jobs.operators.step import Session
+from spark_jobs.operators.step import Closed, Session
 
 Told: TypeAlias = tuple[str, bytes, bytes, bytes, int, tuple[str, int, int]]
 """A record to write: topic, key, value, id, time, and the place that it comes from."""
@@ -37,19 +37,36 @@ class _Value(msgspec.Struct, gc=False):
 
 
 def of_sessions(
-    sessions: Sequence[Session], settings: OperatorSettings, topic: str, source: bytes
+    sessions: Sequence[Session] | Closed, settings: OperatorSettings, topic: str, source: bytes
 ) -> Iterable[Told]:
     """Return the record of each session, in their order."""
-    columns = kinds, keys, starts, ends, _, revisions = tuple(zip(*sessions, strict=True))
-    ids = [
-        source + digest(key, b"%b/%d/%d/%d" % (kind.encode(), start, end, revision))
-        for kind, key, start, end, revision in zip(
-            kinds, keys, starts, ends, revisions, strict=True
-        )
-    ]
+    columns: Sequence[Sequence[Any]]
+    if isinstance(sessions, Closed):
+        columns = ("result",) * len(sessions), *sessions.columns()
+        ids = _ids_of_closed(sessions, source)
+    else:
+        columns = tuple(zip(*sessions, strict=True))
+        ids = [
+            source + digest(key, b"%b/%d/%d/%d" % (kind.encode(), start, end, revision))
+            for kind, key, start, end, _, revision in sessions
+        ]
+    _, keys, _, ends, _, _ = columns
     times = ends if min(ends) >= 0 else [max(each, 0) for each in ends]
-    values = _values(columns, settings)
-    return zip(repeat(topic), keys, values, ids, times, repeat(NOWHERE), strict=False)
+    return zip(
+        repeat(topic), keys, _values(columns, settings), ids, times, repeat(NOWHERE), strict=False
+    )
+
+
+def _ids_of_closed(closed: Closed, source: bytes) -> list[bytes]:
+    """Return the ids as they are for one session; without a call for each part of them."""
+    new, found = _EMPTY.copy, []
+    for key, start, end, revision in zip(
+        closed.keys, closed.starts, closed.ends, closed.revisions, strict=True
+    ):
+        made = new()
+        made.update(b"%b\0result/%d/%d/%d" % (key, start, end, revision))
+        found.append(source + made.hexdigest().encode())
+    return found
 
 
 def digest(key: bytes, said: bytes) -> bytes:
@@ -64,7 +81,7 @@ def _values(sessions: Sequence[Sequence[Any]], settings: OperatorSettings) -> li
     kinds, keys, starts, ends, aggregates, revisions = sessions
     shown: list[Any] = [""] * len(keys)
     if isinstance(settings, WindowedSettings):
-        shown = [key_of(each, settings) for each in keys]
+        shown = keys_of(keys, settings)
     columns = kinds, shown, starts, ends, aggregates, revisions
     if _is_plain(aggregates) and _is_plain(shown):
         try:

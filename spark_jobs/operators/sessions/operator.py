@@ -9,18 +9,21 @@ share a session.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
-import msgspec
 from pydantic_core import from_json
 
 from spark_jobs.operators.alarms import Alarms, Ident
 from spark_jobs.operators.sessions import aggregates
+from spark_jobs.operators.sessions.columns import Rules, take
+from spark_jobs.operators.sessions.keys import BEFORE_ALL, Open, SessionsOfKey
 from spark_jobs.operators.settings import SessionsSettings, milliseconds, wait
 from spark_jobs.operators.step import (
     NEVER,
     Failed,
     Input,
+    Inputs,
     Late,
     Output,
     Session,
@@ -28,31 +31,6 @@ from spark_jobs.operators.step import (
     believed,
     skipped,
 )
-
-_BEFORE_ALL = -NEVER
-
-
-class Open(msgspec.Struct, eq=False):
-    """A session that records may still join; made by C, for there are as many as results."""
-
-    start: int
-    end: int
-    value: Any
-    revision: int
-
-
-@dataclass(slots=True)
-class SessionsOfKey:
-    """The state of one key."""
-
-    clock: int
-    """The key's own stream time; not used where keys share one."""
-    arrived: int
-    """The wall clock when its last record came that was neither late nor failed."""
-    floor: int = _BEFORE_ALL
-    """The wall clock has closed sessions that end before this."""
-    open: list[Open] = field(default_factory=list)
-    """In the order of their ends."""
 
 
 @dataclass(slots=True)
@@ -62,9 +40,9 @@ class SessionState:
     keys: dict[Ident, SessionsOfKey] = field(default_factory=dict)
     clocks: dict[int, int] = field(default_factory=dict)
     """Stream time by input partition; 0 if all share one. Not used for `per_key`."""
-    behind_at: int = _BEFORE_ALL
+    behind_at: int = BEFORE_ALL
     """When the source last lagged."""
-    latest: int = _BEFORE_ALL
+    latest: int = BEFORE_ALL
     """The latest wall clock of a step."""
     waits: Alarms = field(default_factory=Alarms)
     """Wall clock times at which keys close, or are forgotten."""
@@ -88,6 +66,9 @@ class Sessions:
         self._is_simple = self._aggregate.is_neutral and not self._updates
         self._begun = self._aggregate.begin or self._first
         self._text_keys = settings.key == "record"
+        self._rules = Rules(
+            gap=self._gap, open_for=self._open_for, fold=aggregates.folding(self._aggregate)
+        )
 
     def start(self) -> SessionState:
         return SessionState()
@@ -104,7 +85,10 @@ class Sessions:
         else:
             self._wall(state, now, outputs)
         if self._per_key and self._is_simple:
-            self._own_all(state, records, now, outputs)
+            if isinstance(records, Inputs):
+                self._own_columns(state, records, now, outputs)
+            else:
+                self._own_all(state, records, now, outputs)
         else:
             take = self._own if self._per_key else self._shared
             for record in records:
@@ -141,6 +125,30 @@ class Sessions:
             held.clock = believed(held.clock, now, self._max_ahead)
             held.floor = believed(held.floor, now, self._max_ahead)
             self._set_alarms(state, ident, held)
+
+    def _own_columns(
+        self, state: SessionState, records: Inputs, now: int, outputs: list[Output]
+    ) -> None:
+        """Take records by columns, as far as that goes; the results are those of `_own_all`."""
+        taken = take(state.keys, records, now, self._rules)
+        if taken is None:
+            self._own_all(state, records, now, outputs)
+            return
+        for key in taken.begun:
+            self._set_alarms(state, key, state.keys[key])
+        if not taken.odd:
+            if taken.closed:
+                outputs.append(taken.closed)
+            return
+        found: list[tuple[int, Output]] = [
+            *zip(taken.closers, taken.closed.sessions(), strict=True)
+        ]
+        for row in taken.odd:
+            told: list[Output] = []
+            self._own_all(state, [records[row]], now, told)
+            found += [(row, each) for each in told]
+        found.sort(key=itemgetter(0))  # a record's own outputs stay in their order
+        outputs += [output for _, output in found]
 
     def _own_all(
         self, state: SessionState, records: Sequence[Input], now: int, outputs: list[Output]
@@ -345,7 +353,7 @@ class Sessions:
                 del state.keys[ident]
 
     def _close_time(self, state: SessionState, ident: Ident, held: SessionsOfKey) -> int:
-        clock = held.clock if self._per_key else state.clocks.get(self._scope(ident), _BEFORE_ALL)
+        clock = held.clock if self._per_key else state.clocks.get(self._scope(ident), BEFORE_ALL)
         return max(clock - self._open_for, held.floor)
 
     def _moment(self, state: SessionState, held: SessionsOfKey) -> int:
