@@ -98,8 +98,7 @@ class Session(NamedTuple):
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(NamedTuple):
     """Many sessions that were closed, by columns, in the order in which they closed."""
 
     keys: Sequence[bytes]
@@ -108,15 +107,9 @@ class Closed:
     values: Sequence[Any]
     revisions: Sequence[int]
 
-    def __len__(self) -> int:
-        return len(self.keys)
-
     def sessions(self) -> Iterator[Session]:
         """Yield each as an output of its own."""
-        return map(Session, repeat("result"), *self.columns())
-
-    def columns(self) -> tuple[Sequence[Any], ...]:
-        return self.keys, self.starts, self.ends, self.values, self.revisions
+        return map(Session, repeat("result"), *self)
 
 
 class Paired(NamedTuple):

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from itertools import chain, groupby, repeat
+from itertools import groupby, repeat
 from typing import Any, Self
 
 import msgpack
@@ -33,7 +33,7 @@ from spark_jobs.rows.packets import BucketRows
 from spark_jobs.sink.markers import Counts, kind
 from spark_jobs.sink.outgoing import Outgoing
 from spark_jobs.source.topics import belongs, entry_of
-from spark_jobs.stateful.results import digest, of_sessions
+from spark_jobs.stateful.results import digest, of_closed, of_sessions
 
 _MOST_HEADS = 10_000
 """Most keys whose beginning of a result is remembered: a worker lives for months."""
@@ -159,20 +159,19 @@ class Reporter:
 
     def _said(self, outputs: Iterable[Output], outgoing: list[Any]) -> Iterator[Output]:
         """Put results into `outgoing`; yield the other outputs, each in its turn."""
+        topic = self._topics.output
         for kind_, run in groupby(outputs, type):
             say = self._saying.get(kind_)
             if kind_ is Session:
                 sessions: Any = list(run)
-                outgoing += self._sessions(sessions)
+                outgoing += of_sessions(sessions, self._settings, topic, self._source)
             elif kind_ is Closed:
-                outgoing += chain.from_iterable(map(self._sessions, run))
+                for closed in run:
+                    outgoing += of_closed(closed, self._settings, topic, self._source)
             elif say is not None:
                 outgoing += map(say, run)
             else:
                 yield from run
-
-    def _sessions(self, sessions: Any) -> Iterable[tuple[Any, ...]]:  # noqa: ANN401  # by columns or not
-        return of_sessions(sessions, self._settings, self._topics.output, self._source)
 
     def _made(self, made: Made) -> tuple[Any, ...]:
         """Return a record with the reason why it exists; a passed record keeps its own content."""

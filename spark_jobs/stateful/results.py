@@ -37,32 +37,37 @@ class _Value(msgspec.Struct, gc=False):
 
 
 def of_sessions(
-    sessions: Sequence[Session] | Closed, settings: OperatorSettings, topic: str, source: bytes
+    sessions: Sequence[Session], settings: OperatorSettings, topic: str, source: bytes
 ) -> Iterable[Told]:
     """Return the record of each session, in their order."""
-    columns: Sequence[Sequence[Any]]
-    if isinstance(sessions, Closed):
-        columns = ("result",) * len(sessions), *sessions.columns()
-        ids = _ids_of_closed(sessions, source)
-    else:
-        columns = tuple(zip(*sessions, strict=True))
-        ids = [
-            source + digest(key, b"%b/%d/%d/%d" % (kind.encode(), start, end, revision))
-            for kind, key, start, end, _, revision in sessions
-        ]
+    ids = [
+        source + digest(key, b"%b/%d/%d/%d" % (kind.encode(), start, end, revision))
+        for kind, key, start, end, _, revision in sessions
+    ]
+    return _told(tuple(zip(*sessions, strict=True)), ids, settings, topic)
+
+
+def of_closed(
+    closed: Closed, settings: OperatorSettings, topic: str, source: bytes
+) -> Iterable[Told]:
+    """Return what `of_sessions` does for the sessions in `closed`."""
+    columns = ("result",) * len(closed.keys), *closed
+    return _told(columns, _ids_of_closed(closed, source), settings, topic)
+
+
+def _told(
+    columns: Sequence[Sequence[Any]], ids: list[bytes], settings: OperatorSettings, topic: str
+) -> Iterable[Told]:
     _, keys, _, ends, _, _ = columns
     times = ends if min(ends) >= 0 else [max(each, 0) for each in ends]
-    return zip(
-        repeat(topic), keys, _values(columns, settings), ids, times, repeat(NOWHERE), strict=False
-    )
+    values = _values(columns, settings)
+    return zip(repeat(topic), keys, values, ids, times, repeat(NOWHERE), strict=False)
 
 
 def _ids_of_closed(closed: Closed, source: bytes) -> list[bytes]:
     """Return the ids as they are for one session; without a call for each part of them."""
     new, found = _EMPTY.copy, []
-    for key, start, end, revision in zip(
-        closed.keys, closed.starts, closed.ends, closed.revisions, strict=True
-    ):
+    for key, start, end, _, revision in zip(*closed, strict=True):
         made = new()
         made.update(b"%b\0result/%d/%d/%d" % (key, start, end, revision))
         found.append(source + made.hexdigest().encode())

@@ -25,12 +25,12 @@ ODD: Any = object()
 """In place of the value of a session: its records need a closer look, one after the other."""
 
 Fold: TypeAlias = Callable[
-    [Sequence[Any], Sequence[tuple[int, int]], Mapping[int, Any]], list[Any]
+    [Sequence[Any], Sequence[int], Sequence[int], Mapping[int, Any]], list[Any]
 ]
 """
-Returns the value of each session, whose records are the values between its bounds.
+Returns the value of each session, whose records are the values between its begin and its end.
 
-The third argument has the values of sessions that go on, by their places. None of them is changed.
+The last argument has the values of sessions that go on, by their places. None of them is changed.
 """
 
 
@@ -104,7 +104,7 @@ def load(text: str, most: int = NEVER) -> Aggregate:
             initializer=_sized,
             aggregator=partial(_appended, most),
             begin=partial(_begun, most),
-            fold=partial(_listed, most),
+            fold=partial(_listed, most=most),
         )
     if text in NAMED:
         return NAMED[text]
@@ -134,10 +134,13 @@ def folding(functions: Aggregate) -> Fold:
         return functions.fold
 
     def fold(
-        values: Sequence[Any], bounds: Sequence[tuple[int, int]], before: Mapping[int, Any]
+        values: Sequence[Any],
+        begins: Sequence[int],
+        ends: Sequence[int],
+        before: Mapping[int, Any],
     ) -> list[Any]:
         aggregator, made = functions.aggregator, []
-        for number, (begin, end) in enumerate(bounds):
+        for number, (begin, end) in enumerate(zip(begins, ends, strict=True)):
             found = before[number] if number in before else functions.initializer()
             try:
                 for each in values[begin:end]:
@@ -151,29 +154,34 @@ def folding(functions: Aggregate) -> Fold:
 
 
 def _listed(
-    most: int,
     values: Sequence[Any],
-    bounds: Sequence[tuple[int, int]],
+    begins: Sequence[int],
+    ends: Sequence[int],
     before: Mapping[int, Any],
+    *,
+    most: int,
 ) -> list[Any]:
     """Return the list of each session, or `ODD` if only a closer look shows whether it fits."""
     if set(map(type, values)) == {int} and min(values) > -_SMALL and max(values) < _SMALL:
         sizes: Sequence[int] = range(0, _SMALL_BYTES * (len(values) + 1), _SMALL_BYTES)
     else:
         sizes = [0, *accumulate(map(_bytes_at_most, values))]
-    made: list[Any] = []
-    for number, (begin, end) in enumerate(bounds):
-        found = _Sized(values[begin:end])
-        size = sizes[end] - sizes[begin] + _BRACKETS
-        if number in before:
-            old = before[number]
-            old = old if isinstance(old, _Sized) else _sized(old)
-            found[:0] = old
-            size += old.size - _BRACKETS
-            if old.is_exact:
-                size = most + 1
-        found.size, found.is_exact = size, False
-        made.append(found if size <= most else ODD)
+    made = list(map(values.__getitem__, map(slice, begins, ends)))
+    if sizes[-1] + _BRACKETS > most:
+        made = [
+            each if sizes[end] - sizes[begin] + _BRACKETS <= most else ODD
+            for each, begin, end in zip(made, begins, ends, strict=True)
+        ]
+    for number, value in before.items():
+        old = value if isinstance(value, _Sized) else _sized(value)
+        more = sizes[ends[number]] - sizes[begins[number]]
+        if old.is_exact or old.size + more > most:
+            made[number] = ODD
+            continue
+        found = _Sized(old)
+        found += made[number]
+        found.size, found.is_exact = old.size + more, False
+        made[number] = found
     return made
 
 

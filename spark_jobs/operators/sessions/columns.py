@@ -68,18 +68,22 @@ def take(
             of_key = held[key] = SessionsOfKey(time, now)
         found.append(of_key)
     sessions = _Sessions(groups, found, rules)
-    values = (
-        itemgetter(*groups.order.tolist())(records.values) if len(times) > 1 else records.values
-    )
-    made = rules.fold(values, sessions.bounds(), sessions.joined)
-    odd = [rank for rank, time in enumerate(groups.first_times) if _is_odd(found[rank], time)]
-    odd += [sessions.rank_of(number) for number, value in enumerate(made) if value is ODD]
+    order = groups.order.tolist()
+    values = list(itemgetter(*order)(records.values)) if len(order) > 1 else records.values
+    made = rules.fold(values, *sessions.bounds(), sessions.joined)
+    odd = [
+        rank
+        for rank, (of_key, time) in enumerate(zip(found, groups.first_times, strict=True))
+        if _is_odd(of_key, time)
+    ]
+    if ODD in made:
+        odd += [sessions.rank_of(number) for number, value in enumerate(made) if value is ODD]
     if odd:
         left, plain = groups.parted(odd)
-        rest = take(held, records.at(plain), now, rules)
-        return rest and Taken(
-            rest.closed, [plain[each] for each in rest.closers], rest.begun, left
-        )
+        taken = take(held, records.at(plain), now, rules)
+        if taken is not None:
+            taken.closers, taken.odd = [plain[each] for each in taken.closers], left
+        return taken
     return sessions.settle(made, now)
 
 
@@ -154,9 +158,9 @@ class _Sessions:
                 else:
                     self._before += [(rank, each) for each in open_]
 
-    def bounds(self) -> list[tuple[int, int]]:
+    def bounds(self) -> tuple[list[int], list[int]]:
         """Return where the records of each session begin and end, among those by key."""
-        return list(zip(self._begins.tolist(), self._ends.tolist(), strict=True))
+        return self._begins.tolist(), self._ends.tolist()
 
     def rank_of(self, number: int) -> int:
         return int(self._ranks[number])

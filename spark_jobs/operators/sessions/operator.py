@@ -137,7 +137,7 @@ class Sessions:
         for key in taken.begun:
             self._set_alarms(state, key, state.keys[key])
         if not taken.odd:
-            if taken.closed:
+            if taken.closed.keys:
                 outputs.append(taken.closed)
             return
         found: list[tuple[int, Output]] = [
