@@ -166,6 +166,7 @@ class Reporter:
                 sessions: Any = list(run)
                 outgoing += of_sessions(sessions, self._settings, topic, self._source)
             elif kind_ is Closed:
+                closed: Any
                 for closed in run:
                     outgoing += of_closed(closed, self._settings, topic, self._source)
             elif say is not None:
