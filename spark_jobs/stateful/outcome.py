@@ -31,7 +31,7 @@ from spark_jobs.operators.step import (
 )
 from spark_jobs.rows.packets import BucketRows
 from spark_jobs.sink.markers import Counts, kind
-from spark_jobs.sink.outgoing import Outgoing
+from spark_jobs.sink.outgoing import Outgoing, Results
 from spark_jobs.source.topics import belongs, entry_of
 from spark_jobs.stateful.results import digest, of_closed, of_sessions
 
@@ -78,7 +78,7 @@ class Outcome:
     """The trace contexts of some of its records, if the job is traced."""
     envelope: list[Pair] = field(default_factory=list)
     """The common headers of all results."""
-    outgoing: list[Any] = field(default_factory=list)
+    outgoing: Any = field(default_factory=list)
     """
     Outgoing records, or the form from which `decode` makes them: a result has its id in place of
     headers, and a record of a window has the reason for firing and its own headers.
@@ -259,25 +259,28 @@ def _one(texts: tuple[str, ...]) -> str | tuple[str, ...]:
     return texts[0] if len(set(texts)) == 1 else texts
 
 
-def _outgoing(common: list[Pair], *columns: Sequence[Any]) -> list[Outgoing]:
+def _outgoing(common: list[Pair], *columns: Sequence[Any]) -> Sequence[Outgoing]:
     """Return the records in `columns`, which are in the order of the fields from `Reporter`."""
     topics, keys, values, headers, timestamps, sources, partitions, offsets = columns
+    topics, sources = _all(topics, len(keys)), _all(sources, len(keys))
+    if {bytes}.issuperset(map(type, headers)):
+        place = sources, partitions, offsets
+        return Results(common, topics, keys, values, headers, timestamps, *place)
     pairs = [
         [(envelope.ID, each), *common] if each.__class__ is bytes else _pairs(each)
         for each in headers
     ]
+    none = repeat(None)
     origins = map(
         _record,
-        zip(
-            _all(sources), partitions, offsets, timestamps, keys, repeat(None), pairs, strict=False
-        ),
+        zip(sources, partitions, offsets, timestamps, keys, none, pairs, strict=False),
     )
-    rows = zip(_all(topics), keys, values, pairs, timestamps, origins, strict=False)
+    rows = zip(topics, keys, values, pairs, timestamps, origins, strict=True)
     return list(map(_row, rows))
 
 
-def _all(texts: str | Sequence[str]) -> Iterable[str]:
-    return repeat(texts) if isinstance(texts, str) else texts
+def _all(texts: str | Sequence[str], count: int) -> Sequence[str]:
+    return [texts] * count if isinstance(texts, str) else texts
 
 
 # Calls tuple's own constructor; the named tuple's takes three times as long.
