@@ -33,7 +33,7 @@ from spark_jobs.rows.packets import BucketRows
 from spark_jobs.sink.markers import Counts, kind
 from spark_jobs.sink.outgoing import Outgoing, Results
 from spark_jobs.source.topics import belongs, entry_of
-from spark_jobs.stateful.results import digest, of_closed, of_sessions
+from spark_jobs.stateful.results import Columns, columns_of_closed, digest, of_closed, of_sessions
 
 _MOST_HEADS = 10_000
 """Most keys whose beginning of a result is remembered: a worker lives for months."""
@@ -83,13 +83,15 @@ class Outcome:
     Outgoing records, or the form from which `decode` makes them: a result has its id in place of
     headers, and a record of a window has the reason for firing and its own headers.
     """
+    columns: Columns = ()
+    """In place of `outgoing`, before `decode`: what becomes of it when it is encoded."""
     told: bytes = b""
     """After `decode`: everything to be written, in its encoded form."""
 
     def encode(self) -> bytes:
-        *fields, outgoing, _ = [getattr(self, name) for name in self.__slots__]
-        told = msgpack.packb([self.envelope, _columns(outgoing)])
-        data: bytes = msgpack.packb([*fields, [], told])
+        *fields, outgoing, columns, _ = [getattr(self, name) for name in self.__slots__]
+        told = msgpack.packb([self.envelope, columns or _columns(outgoing)])
+        data: bytes = msgpack.packb([*fields, [], (), told])
         return data
 
     @classmethod
@@ -134,6 +136,13 @@ class Reporter:
         ahead = 0
         late = self._topics.late
         outcome.envelope = self._headers
+        match outputs:
+            case [Closed() as closed]:  # the usual case
+                outcome.handled = len(closed.keys)
+                outcome.columns = columns_of_closed(
+                    closed, self._settings, self._topics.output, self._source
+                )
+                return
         outgoing = outcome.outgoing
         for output in self._said(outputs, outgoing):
             match output:

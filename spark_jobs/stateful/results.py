@@ -15,6 +15,9 @@ from spark_jobs.operators.step import Closed, Session
 Told: TypeAlias = tuple[str, bytes, bytes, bytes, int, tuple[str, int, int]]
 """A record to write: topic, key, value, id, time, and the place that it comes from."""
 
+Columns: TypeAlias = tuple[Any, ...]
+"""Records to write by their fields; one text stands for a column of equal ones."""
+
 NOWHERE = ("", -1, -1)
 """The place of a record that comes from several."""
 
@@ -44,24 +47,32 @@ def of_sessions(
         source + digest(key, b"%b/%d/%d/%d" % (kind.encode(), start, end, revision))
         for kind, key, start, end, _, revision in sessions
     ]
-    return _told(tuple(zip(*sessions, strict=True)), ids, settings, topic)
+    columns = _, keys, _, ends, _, _ = tuple(zip(*sessions, strict=True))
+    values = _values(columns, settings)
+    return zip(repeat(topic), keys, values, ids, _times(ends), repeat(NOWHERE), strict=False)
 
 
 def of_closed(
     closed: Closed, settings: OperatorSettings, topic: str, source: bytes
 ) -> Iterable[Told]:
     """Return what `of_sessions` does for the sessions in `closed`."""
-    columns = ("result",) * len(closed.keys), *closed
-    return _told(columns, _ids_of_closed(closed, source), settings, topic)
+    topic, *columns, _, _, _ = columns_of_closed(closed, settings, topic, source)
+    return zip(repeat(topic), *columns, repeat(NOWHERE), strict=False)
 
 
-def _told(
-    columns: Sequence[Sequence[Any]], ids: list[bytes], settings: OperatorSettings, topic: str
-) -> Iterable[Told]:
-    _, keys, _, ends, _, _ = columns
-    times = ends if min(ends) >= 0 else [max(each, 0) for each in ends]
-    values = _values(columns, settings)
-    return zip(repeat(topic), keys, values, ids, times, repeat(NOWHERE), strict=False)
+def columns_of_closed(
+    closed: Closed, settings: OperatorSettings, topic: str, source: bytes
+) -> Columns:
+    """Return the same by columns: the fields of `Told`, with three in place of the last."""
+    count = len(closed.keys)
+    values = _values((("result",) * count, *closed), settings)
+    ids, times = _ids_of_closed(closed, source), _times(closed.ends)
+    place, *numbers = NOWHERE
+    return topic, closed.keys, values, ids, times, place, *([each] * count for each in numbers)
+
+
+def _times(ends: Sequence[int]) -> Sequence[int]:
+    return ends if min(ends) >= 0 else [max(each, 0) for each in ends]
 
 
 def _ids_of_closed(closed: Closed, source: bytes) -> list[bytes]:
