@@ -15,6 +15,7 @@ from spark_jobs.operators.step import Closed, Failed, Inputs, Late, Output, Sess
 NOW = 1_700_000_000_000
 AGGREGATES = ["list", "count", "sum", "first", "last", "min", "max"]
 NUMBERS = st.integers(0, 9)
+KEYS = st.sampled_from([b"1", b"2", b"19", b"new", b"other"])
 VALUES = st.one_of(NUMBERS, st.integers(-(2**70), 2**70), st.text(max_size=4), st.none())
 RECORDS = st.tuples(
     st.sampled_from([b"a", b"b", b"c", b"d"]), st.integers(0, 60), st.one_of(NUMBERS, VALUES)
@@ -80,6 +81,7 @@ def test_columns_give_what_rows_give(
         assert one.deadline == other.deadline
         data = encode(operator, one.state)
         assert data == encode(operator, other.state)
+        assert data == encode(operator, decode(operator, data))
         columns, rows = one.state, other.state
         if state == "stored":
             columns, rows = decode(operator, data), decode(operator, data)
@@ -124,3 +126,22 @@ def test_records_by_columns_are_a_sequence_of_inputs() -> None:
     assert list(inputs[1:]) == list(inputs)[1:]
     assert list(inputs.at([2, 0])) == [inputs[2], inputs[0]]
     assert inputs[2].row == 2
+
+
+@given(
+    st.sampled_from(["per_key", "per_partition", "global"]),
+    st.lists(st.lists(st.tuples(KEYS, st.integers(0, 99), VALUES), max_size=4), max_size=8),
+    st.lists(st.integers(-2_000, 5_000), min_size=8, max_size=8),
+)
+def test_a_state_of_which_little_has_changed_has_the_bytes_of_a_new_one(
+    stream_time: str, batches: list[list[Any]], clocks: list[int]
+) -> None:
+    settings = {"gap": "9ms", "close_after": "2s", "forget_after": "3s", "aggregate": "last"}
+    operator = _operator(**settings, stream_time=stream_time)
+    first = [(b"%d" % number, 50, 2**70) for number in range(20)]
+    state, moment = operator.start(), NOW
+    for number, (batch, clock) in enumerate(zip([first, *batches], clocks, strict=False)):
+        moment += clock
+        state = operator.step(state, _inputs(batch, number * 50), moment).state
+        data = encode(operator, state)
+        assert data == encode(operator, decode(operator, data))
