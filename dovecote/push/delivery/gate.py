@@ -44,15 +44,19 @@ class Gate:
         self._ending = False
         self.in_flight = 0
 
-    def at_once(self) -> Passed | None:
-        """Return permission to send if nothing has to be waited for; otherwise None."""
-        if (
+    @property
+    def is_open(self) -> bool:
+        """Whether it admits a request at once, if the rate allows it."""
+        return not (
             self._waiting
             or self._ending
-            or not self.breaker.closed
+            or self.breaker.opened
             or self.in_flight >= self.concurrency.limit
-            or self.pace.reserve(self._clock(), most=0.0) > 0.0
-        ):
+        )
+
+    def at_once(self) -> Passed | None:
+        """Return permission to send if nothing has to be waited for; otherwise None."""
+        if not self.is_open or self.pace.reserve(self._clock(), most=0.0) > 0.0:
             return None
         self.in_flight += 1
         return self._permission()

@@ -168,12 +168,17 @@ class Composer:
             Unsendable: the record has no request of this form.
             InvalidEvent: a header of the record is not text.
         """
-        if self._is_common and known is None:
-            try:
-                return self._quickly(record)
-            except (Unclear, UnicodeDecodeError):
-                pass  # the longer way says what it is
-        return self._at_length(record, known or identity(record))
+        found = None if known is not None else self.usual(record)
+        return found or self._at_length(record, known or identity(record))
+
+    def usual(self, record: Record) -> Request | None:
+        """Return the request for a record that leaves nothing to ask; None: for any other."""
+        if not self._is_common:
+            return None
+        try:
+            return self._quickly(record)
+        except (Unclear, UnicodeDecodeError):
+            return None  # the longer way says what it is
 
     def _at_length(self, record: Record, known: Identity) -> Request:
         headers: list[tuple[str, str]] = []
