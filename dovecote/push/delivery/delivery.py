@@ -199,7 +199,7 @@ class DeliveryHandler:
         """
         if not self._is_usual or not self._shaking.done or not self.gate.is_open:
             return False
-        at = time.time()
+        at, began = time.time(), self._clock()
         try:
             request = self._composer.usual(record)
             if request is None:
@@ -208,9 +208,9 @@ class DeliveryHandler:
             message = self._client.message(request, signed=signed)
         except Exception:  # noqa: BLE001  # `deliver` comes to the same, as the record's failure
             return False
-        if not self._client.is_ready or (passed := self.gate.at_once()) is None:
+        if not self._client.is_ready or (passed := self.gate.admit(began)) is None:
             return False
-        attempt = Underway(record, passed, request.event, number=1, at=at, began=self._clock())
+        attempt = Underway(record, passed, request.event, number=1, at=at, began=began)
         if not self._client.begin(message, attempt.begun(self, message, slot).took):
             self.gate.leave(passed, "nothing")
             return False
@@ -219,10 +219,14 @@ class DeliveryHandler:
 
     def succeeded(self, attempt: Attempt, answer: Answer) -> None:
         """Take an answer that is success."""
+        self._forbidden = ""
         told, limits = self._answers.read(answer)
         self.gate.leave(attempt.passed, "success")
-        detail = self._excerpt(answer)
-        self._concluded(attempt, DONE, told, limits=limits, detail=detail)
+        now = self._clock()
+        self._pace.told(now, attempt.passed.phase, limits)
+        self._spared.clear()
+        detail = self._excerpt(answer) if answer.excerpt else ""
+        self.noted.add(attempt, "delivered", told, now=now, detail=detail)
 
     def after(self, found: Answer | SendFailed, message: bytes) -> Awaitable[Answer]:
         """As `Client.after`."""
@@ -308,7 +312,7 @@ class DeliveryHandler:
         *,
         limits: Quota,
         detail: str,
-        shown: Shown = "success",
+        shown: Shown,
     ) -> Result:
         """Take an outcome, which the gate has already; return the result for the record."""
         record, passed = attempt.record, attempt.passed
