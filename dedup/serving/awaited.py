@@ -145,7 +145,7 @@ class AwaitedServing:
                 return
             desk.report.handled.append((stretch, record.offset, size_of(record)))
             if number < last and (not stretch.live or time.monotonic() > over):
-                self.interrupted(run, number)
+                run.state = self._begun(stretch, records[number:])
                 return
 
     def concluded(self, run: Run[Record], number: int, result: Result) -> None:
@@ -153,10 +153,6 @@ class AwaitedServing:
         rest = self._chosen(run.records[number:], run.stretch)
         verdicts = _first(run.records[number - 1], result, rest)
         run.state = RunProgress(run.stretch, verdicts, decided=1)
-
-    def interrupted(self, run: Run[Record], number: int) -> None:
-        """Note that a run goes on later, after its first `number` records, which are done."""
-        run.state = self._begun(run.stretch, run.records[number:])
 
     def is_plain(self, run: Run[Record]) -> bool:
         """Return whether the records of a run are handled and nothing else, one by one."""
