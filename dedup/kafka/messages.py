@@ -27,7 +27,7 @@ def reads(record: type[Record], topic: str, partition: int, *, retry: bool) -> R
 
     The client makes three objects for each header. Made when a message is polled, they fall out of
     the processor's cache while it is in line, and to read and to free them takes longer than the
-    handler. So whoever handles a message makes them.
+    handler. So the thread that handles a message makes them.
     """
 
     def read(messages: Sequence[Message]) -> list[Record]:

@@ -66,7 +66,7 @@ class Run(Generic[R]):
 
     stretch: Stretch[R]
     records: Sequence[R]
-    """What was polled, until the run is begun, if its stretch has to `read` it."""
+    """They are as the client polled them until the run is begun, if its stretch has a `read`."""
 
     number: int
     """Runs are numbered as they come."""
