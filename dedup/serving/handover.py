@@ -16,7 +16,7 @@ FOR_GOOD_SECONDS = 1_000_000.0
 """For so long a lane is held with which this process does not go on."""
 
 Batch: TypeAlias = Mapping[bytes | None, Sequence[Any]]
-"""A stretch's records of one poll batch, by key, or the messages of which its `read` makes them."""
+"""A stretch's records of one poll batch by key, or what its `read` makes the records of."""
 
 
 class Completed(NamedTuple):
