@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from dovecote.process.health import StateNumbers
 from dovecote.process.http.connections import Bounds
 from dovecote.process.http.server import App, serve
+from dovecote.process.memory import take_turns
 from dovecote.process.tokens import ReadyWithTokens, TokenNumbers
 from dovecote.push.api.access import hashed
 from dovecote.push.api.app import application
@@ -171,7 +172,7 @@ def engine(settings: PushSettings) -> Callable[[Book], tuple[Delivers, Collector
     )
 
     def make(book: Book) -> tuple[Delivers, CollectorRegistry]:
-        made = Engine(surroundings, book)
+        made = Engine(surroundings, book, crowded=take_turns)
         return made, made.metrics.registry
 
     return make

@@ -37,7 +37,7 @@ def serve(
     """
     require_push()
     # The web server and the HTTP client are not loaded for other commands.
-    from dovecote.process.memory import relax, take_turns
+    from dovecote.process.memory import relax
     from dovecote.process.telemetry import set_up_spans
     from dovecote.process.tokens import asked
     from dovecote.processes.child import child
@@ -83,7 +83,6 @@ def serve(
     with running(settings, engine(settings), around=around) as found:
         # A collection of all that is loaded by now would make every delivery wait.
         relax()
-        take_turns()
         # With a parent, users ask that one.
         level = logging.INFO if own is None else logging.DEBUG
         log.log(level, "serving the API and the page on %s", found.at.url)
