@@ -157,8 +157,11 @@ def _logs(stack: Stack) -> Mapping[str, int]:
 def _grown(before: Mapping[str, int], at: Place) -> dict[str, int]:
     after = _logs(at.stack)
     grown = {topic: size - before.get(topic, 0) for topic, size in after.items()}
-    mine = grown.pop(at.topic, 0)
-    return {"kafka_bytes": mine, "kafka_bytes_beside": sum(map(abs, grown.values()))}
+    return {
+        "kafka_bytes": grown.get(at.topic, 0),
+        "kafka_progress_bytes": grown.get(f"dovecote.progress.{at.topic}", 0),
+        "kafka_transactions_bytes": grown.get("__transaction_state", 0),
+    }
 
 
 def _tell(way: Way, what: str, retention: str, found: Mapping[str, int]) -> None:
