@@ -54,7 +54,7 @@ class Pusher:
     """A `push` process."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
+        self._process, self.pid = process, process.pid
 
     @property
     def pid(self) -> int:

@@ -52,10 +52,11 @@ def main() -> None:
     parser.add_argument(
         "--grouping", choices=_WAYS, nargs="+", default=_WAYS, help="as in [spark]"
     )
+    parser.add_argument("--master", default=f"local[{os.cpu_count()}]", help="as Spark's")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         settings = _settings(args, Path(folder), "127.0.0.1:1", "none", "auto")
-        with _spark(settings) as spark, harness.servers() as stack:
+        with _spark(settings, args.master) as spark, harness.servers() as stack:
             for grouping in args.grouping:
                 _kafka(spark, args, stack, Path(folder), grouping)
 
@@ -139,6 +140,7 @@ def _emit(
 ) -> None:
     harness.emit(
         "spark_dedup",
+        master=args.master,
         grouping=grouping,
         rows_per_s=round(rows / seconds),
         **spent,
@@ -210,9 +212,8 @@ def _settings(
 
 
 @contextmanager
-def _spark(settings: DedupSettings) -> Iterator[SparkSession]:
+def _spark(settings: DedupSettings, master: str) -> Iterator[SparkSession]:
     os.environ.update(java().environment())
-    master = f"local[{os.cpu_count()}]"
     spark = open_session(configuration(settings.spark, master=master))
     try:
         yield spark

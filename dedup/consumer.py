@@ -38,6 +38,7 @@ from dedup.rules.policies.wording import plain
 from dedup.rules.record import read_with
 from dedup.rules.topics import reads_own
 from dedup.serving.certainty import Certainty
+from dedup.serving.direct import BeginsRecords
 from dedup.serving.handover import Handover, Workers
 from dedup.serving.runs import skips
 from dedup.serving.tasks import Loop
@@ -80,6 +81,8 @@ class Consumer:
 
     `traced` False: the handler makes the spans of its records itself, if there are any.
 
+    `begins` takes the usual records in place of an async `handler`, without a task for each.
+
     A consumer made before a fork may `run` in the child: until then it has neither threads nor
     connections.
     """
@@ -98,6 +101,7 @@ class Consumer:
         claims: GroupClaims | None = None,
         proves: bool = True,
         traced: bool = True,
+        begins: BeginsRecords | None = None,
     ) -> None:
         check_properties(settings.client_properties())
         self._settings = settings
@@ -107,6 +111,7 @@ class Consumer:
             events_for(handler, settings)  # raises now, too
         self._given, self._takes_records = handler, takes_records
         self._set_aside, self._loop, self._report = aside, loop, committed
+        self._begins = begins
         # The retry topics of a plan in code are named among the topics; nothing else names them.
         named = {*settings.topics} & {*getattr(aside, "retry_topics", ())}
         own = dict.fromkeys({*getattr(aside, "written", ())} - named, "failed records")
@@ -182,6 +187,7 @@ class Consumer:
                 failed=self._failed,
                 loop=self._loop,
                 certainty=self._certainty,
+                begins=self._begins,
             )
             try:
                 self._poll(handover, workers, threads)
@@ -217,6 +223,7 @@ class Consumer:
             settings, handover, workers, commits, self.metrics, spans=self._spans
         )
         starts = Starts(client, incremental=settings.incremental)
+        retry_topics = self._retry_topics()
         assignment = Assignment(
             partitions,
             self._aside,
@@ -224,9 +231,9 @@ class Consumer:
             starts=starts,
             topics=Topics(topic_ids(settings.kafka), every=settings.refresh),
             record=self._record,
+            retry_topics=retry_topics,
             claiming=claiming,
         )
-        retry_topics = self._retry_topics()
         self._subscribing = subscribing = Subscribing(
             client, settings, assignment, starts, own=retry_topics
         )
@@ -246,7 +253,6 @@ class Consumer:
             membership,
             subscribing=subscribing,
             watch=watch,
-            retry_topics=retry_topics,
             health=self.health,
             spans=self._spans,
         )

@@ -14,6 +14,7 @@ from dedup.rules.record import Record
 from dedup.serving.awaited import AwaitedServing, alone_awaited, answering_awaited
 from dedup.serving.batching import Batching
 from dedup.serving.certainty import Certainty
+from dedup.serving.direct import BeginsRecords, Direct
 from dedup.serving.handover import Handover, Workers
 from dedup.serving.runs import Unchosen
 from dedup.serving.serving import Serving, alone, answering
@@ -36,8 +37,13 @@ def workers_for(
     failed: Callable[[BaseException], None],
     loop: Loop | None = None,
     certainty: Certainty | None = None,
+    begins: BeginsRecords | None = None,
 ) -> Workers:
-    """Return the workers that pass records to `handler`, which takes one record or several."""
+    """
+    Return the workers that pass records to `handler`, which takes one record or several.
+
+    `begins` takes records that an async handler would take, and begins them without a task.
+    """
 
     def matches(record: Record) -> bool:
         return passes is None or passes(record.event)
@@ -68,6 +74,7 @@ def workers_for(
             together=together,
             failed=failed,
             loop=loop,
+            directly=None if begins is None else partial(Direct, on_loop, begins),
         )
     one = handler if batching is None else alone(handler)
     serving = Serving(

@@ -2,9 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ from dedup.rules.policies.decode import Misfit, Undecodable
 from dedup.rules.policies.results import Dead, Result, Retry
 from dedup.rules.policies.signatures import is_awaited
 from dedup.rules.record import Record
+from dedup.serving.direct import Begin, BeginsRecords, Slot
 from dovecote.process.rarely import Rarely
 from outbox import envelope
 from outbox.envelope import Delivery
@@ -114,6 +115,10 @@ class Retries:
             return result
 
         return handler
+
+    def beginning(self, begin: Begin) -> BeginsRecords:
+        """Return what begins the records that `begin` does, if they have no history here."""
+        return _New(self._held, begin, self._result)
 
     def handling_batch(self, handle: Callable[[list[Record]], Any]) -> Callable[..., Any]:
         """As `handling`, for several records; an exception that it raises for one is a result."""
@@ -314,6 +319,20 @@ class Retries:
         return self._spans.setting_aside(
             record, topic, outcome=outcome, attempt=number, reason=reason
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """Begins records that are not held; a handler takes the others, with their history."""
+
+    held: Mapping[Place, State]
+    handle: Begin
+    raised: Callable[[Exception], Result]
+
+    def begin(self, record: Record, slot: Slot) -> bool:
+        if self.held and record[:3] in self.held:
+            return False
+        return self.handle(record, slot)
 
 
 def _merged(refused: Sequence[Dead | None], answers: Any) -> Any:  # noqa: ANN401  # a handler's answer

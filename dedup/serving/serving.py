@@ -111,7 +111,7 @@ class Serving:
             if now > self.certainty.until:
                 self.certainty.doubt()
                 return UNCERTAIN_SECONDS
-            if not (self.plain and need_no_choice(run, self.unchosen)):
+            if not self.is_plain(run):
                 run.state = self._begun(run.stretch, run.records)
             else:
                 self._plainly(run, report, over)
@@ -138,13 +138,22 @@ class Serving:
             except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
                 result = failure(error)
             if type(result) is not Done:
-                rest = self._chosen(records[number:], stretch)
-                run.state = RunProgress(stretch, _first(record, result, rest), decided=1)
+                self.concluded(run, number, result)
                 return
             report.handled.append((stretch, record.offset, size_of(record)))
             if number < last and (not stretch.live or time.monotonic() > over):
                 run.state = self._begun(stretch, records[number:])
                 return
+
+    def concluded(self, run: Run[Record], number: int, result: Result) -> None:
+        """Note how the record of a run ended that has this number; those before are done."""
+        rest = self._chosen(run.records[number:], run.stretch)
+        verdicts = _first(run.records[number - 1], result, rest)
+        run.state = RunProgress(run.stretch, verdicts, decided=1)
+
+    def is_plain(self, run: Run[Record]) -> bool:
+        """Return whether the records of a run are handled and nothing else, one by one."""
+        return self.plain and need_no_choice(run, self.unchosen)
 
     def _advance(self, run: Run[Record], report: HandoverReport, over: float) -> float | None:
         """Continue a run; return for how many seconds to hold the lane; None: the run is over."""

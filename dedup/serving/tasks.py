@@ -54,6 +54,16 @@ class ServesAwaited(Protocol):
     async def serve_together(self, lanes: Sequence[Lane[Record]], desk: Desk) -> None: ...
 
 
+class ServesDirectly(Protocol):
+    """Serves lanes on a loop, without tasks."""
+
+    def takes(self, lane: Lane[Record]) -> bool: ...
+    def end(self) -> None: ...
+
+    @property
+    def oldest(self) -> float | None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
     """The event loop of async handlers."""
@@ -76,10 +86,13 @@ class Tasks:
         together: int = 1,
         failed: Callable[[BaseException], None],
         loop: Loop | None = None,
+        directly: "Callable[[Tasks], ServesDirectly] | None" = None,
     ) -> None:
+        """Begin to serve; `directly` makes what serves lanes without tasks, if it can."""
         self.report = HandoverReport()
         self._handover, self._serving, self._most = handover, serving, most
-        self._failed, self._together = failed, together
+        self.failed, self._together = failed, together
+        self._direct = None if directly is None else directly(self)
         self._taken: deque[Lane[Record]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = 0
@@ -121,6 +134,8 @@ class Tasks:
     def oldest(self) -> float:
         """Seconds for which the longest-running lane has been served."""
         began = list(self._began.copy().values())
+        if self._direct is not None and (directly := self._direct.oldest) is not None:
+            began.append(directly)
         return time.monotonic() - min(began) if began else 0.0
 
     # On the loop.
@@ -130,14 +145,14 @@ class Tasks:
         try:
             self._loop.run_forever()
         except BaseException as error:  # noqa: BLE001  # the consumer ends with it
-            self._failed(error)
+            self.failed(error)
         else:
             if not self._ending:
                 msg = (
                     "the event loop of the handlers was stopped, by a handler or by a library "
                     "that it calls; the records at work are not completed, and come again"
                 )
-                self._failed(HandlerExited(msg))
+                self.failed(HandlerExited(msg))
         finally:
             self._loop.close()
 
@@ -145,6 +160,8 @@ class Tasks:
         self._closing = self._loop.create_task(self._cancel())
 
     async def _cancel(self) -> None:
+        if self._direct is not None:
+            self._direct.end()
         tasks = list(self._tasks)
         for task in tasks:
             ways_out.cancel(task)
@@ -164,11 +181,18 @@ class Tasks:
 
     def _start(self) -> None:
         self._called = False
-        while self._running < self._most and (lane := self._next(0)) is not None:
+        while self._running < self._most and (lane := self.next(0)) is not None:
             self._running += 1
-            task = self._loop.create_task(self._work(lane))
-            self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            if self._direct is None or not self._direct.takes(lane):
+                self.in_task(lane)
+
+    def in_task(
+        self, lane: Lane[Record], first: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Serve a lane in a task, which does `first` before; it is one of those at work."""
+        task = self._loop.create_task(self._work(lane, first))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -178,14 +202,19 @@ class Tasks:
                     "a task that serves records was cancelled, by a handler or by a library that "
                     "it calls; its records come again; cancel only tasks that the handler made"
                 )
-                self._failed(HandlerExited(msg))
+                self.failed(HandlerExited(msg))
         elif (error := task.exception()) is not None:
-            self._failed(error)
+            self.failed(error)
 
-    async def _work(self, first: Lane[Record]) -> None:
-        lane: Lane[Record] | None = first
+    async def _work(
+        self, one: Lane[Record], first: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        lane: Lane[Record] | None = one
         me = id(asyncio.current_task())
+        self._began[me] = time.monotonic()
         try:
+            if first is not None:
+                await first()
             while lane is not None:
                 self._began[me] = time.monotonic()
                 if self._together > 1:
@@ -193,12 +222,14 @@ class Tasks:
                     await self._serving.serve_together(lanes, self)
                 else:
                     await self._serve(lane)
-                self._hand_in_soon()
+                self.hand_in_soon()
                 if time.monotonic() - self._breathed > _BREATH_SECONDS:
                     # A handler that never waits would block the loop for all others.
                     await asyncio.sleep(0)
                     self._breathed = time.monotonic()
-                lane = self._next(1)
+                lane = self.next(1)
+                if lane is not None and self._direct is not None and self._direct.takes(lane):
+                    lane = None
         finally:
             del self._began[me]
 
@@ -208,10 +239,10 @@ class Tasks:
         except Exits:
             # Nobody goes on with it: its record comes again, after the end of this process.
             self.report.held.append((lane, FOR_GOOD_SECONDS))
-            self._hand_in_soon()
+            self.hand_in_soon()
             raise
 
-    def _next(self, over: int) -> Lane[Record] | None:
+    def next(self, over: int) -> Lane[Record] | None:
         """Return the next lane; if there is none, `over` tasks are about to end."""
         try:
             return self._taken.popleft()
@@ -228,7 +259,7 @@ class Tasks:
             self._running -= over
             return None
 
-    def _hand_in_soon(self) -> None:
+    def hand_in_soon(self) -> None:
         if not self._handing_in:
             self._handing_in = True
             self._loop.call_later(_HAND_IN_SECONDS, self._hand_in)

@@ -27,8 +27,8 @@ from dovecote.process.durations import duration
 from dovecote.push import Composer, Form
 from dovecote.push.rules.sending import answer as answers
 from dovecote.push.rules.sending import handshake
+from dovecote.push.rules.sending.bodies import is_json
 from dovecote.push.rules.sending.quota import quota
-from dovecote.push.rules.sending.request import is_json
 from dovecote.push.rules.sending.verdict import Answered, Rules, asked_wait
 from dovecote.push.rules.subscription.hiding import hiding
 from outbox import envelope

@@ -44,15 +44,23 @@ class Gate:
         self._ending = False
         self.in_flight = 0
 
-    def at_once(self) -> Passed | None:
-        """Return permission to send if nothing has to be waited for; otherwise None."""
-        if (
+    @property
+    def is_open(self) -> bool:
+        """Whether it admits a request at once, if the rate allows it."""
+        return not (
             self._waiting
             or self._ending
-            or not self.breaker.closed
+            or self.breaker.opened
             or self.in_flight >= self.concurrency.limit
-            or self.pace.reserve(self._clock(), most=0.0) > 0.0
-        ):
+        )
+
+    def at_once(self) -> Passed | None:
+        """Return permission to send if nothing has to be waited for; otherwise None."""
+        return self.admit(self._clock()) if self.is_open else None
+
+    def admit(self, now: float) -> Passed | None:
+        """As `at_once`, while it `is_open`."""
+        if self.pace.reserve(now, most=0.0) > 0.0:
             return None
         self.in_flight += 1
         return self._permission()
@@ -109,12 +117,12 @@ class Gate:
         """
         opened, now = False, self._clock()
         match shown:
+            case "success" | "refusal":
+                opened = self._judged(now, passed, success=shown == "success")
             case "limited":
                 self.pace.limited(now, passed.phase, wait)
                 if passed.probe:
                     self.breaker.abandoned()  # it is there, and takes nothing yet
-            case "success" | "refusal":
-                opened = self._judged(now, passed, success=shown == "success")
             case "overload":
                 if self._adapts:
                     self.concurrency.overloaded(now)
@@ -125,7 +133,8 @@ class Gate:
                 if passed.probe:
                     self.breaker.abandoned()
         self.in_flight -= 1
-        self._wake()
+        if self._waiting:
+            self._wake()
         return opened
 
     def _judged(self, now: float, passed: Passed, *, success: bool) -> bool:

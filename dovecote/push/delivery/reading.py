@@ -128,6 +128,7 @@ class Reading:
             self._consumer = consumer = Consumer(
                 self._settings,
                 aside.handling(self._delivery.deliver),
+                begins=aside.beginning(self._delivery.begin),
                 aside=aside,
                 takes_records=True,
                 traced=False,  # its requests have spans
@@ -173,7 +174,8 @@ class Reading:
         self._on_loop(self._delivery.gave_up, record)
 
     def snapshot(self) -> DeliveryReport:
-        delivery, p = self._delivery, self._delivery.percentiles()
+        delivery, noted = self._delivery, self._delivery.noted
+        p = noted.percentiles()
         trouble, lag, expired = delivery.trouble, None, 0
         if self._consumer is not None:
             health = self._consumer.health.ready()
@@ -193,9 +195,9 @@ class Reading:
             running=self._consumer is not None,
             trouble=trouble,
             in_flight=delivery.gate.in_flight,
-            delivered=delivery.delivered,
-            failed=delivery.failed,
-            dead=delivery.dead,
+            delivered=noted.delivered,
+            failed=noted.failed,
+            dead=noted.dead,
             lag=lag,
             expired=expired,
             p50_ms=p[0],
@@ -243,11 +245,12 @@ class Reading:
             return
         config = {"cleanup.policy": "delete"}
         asked = admin.create_topics(
-            [NewTopic(name, num_partitions=1, config=config) for name in sorted(missing)]
+            [NewTopic(name, num_partitions=1, config=config) for name in sorted(missing)],
+            request_timeout=_TOPIC_SECONDS,
         )
         for name, made in asked.items():
             try:
-                made.result(_TOPIC_SECONDS)
+                made.result()
             except KafkaException as error:
                 _log.warning(
                     "%s: topic %r is not there and cannot be made: %s",

@@ -42,12 +42,14 @@ class _NoSpan:
         """Do nothing."""
 
 
+NO_SPAN: RequestSpan = _NoSpan()
+
+
 class _NoSpans:
     are_made = False
-    _span = _NoSpan()
 
     def begin(self, record: Record, attempt: int) -> RequestSpan:  # noqa: ARG002  # as others
-        return self._span
+        return NO_SPAN
 
 
 def request_spans(subscription: Subscription) -> MakesRequestSpans:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count
 
-from dovecote.push.http.connection import Connection, Forbidden, SendFailed, Stale
+from dovecote.push.http.connection import Connection, Forbidden, SendFailed, Stale, Took
 from dovecote.push.http.guard import AddressRefused, Guard, Unresolved
 from dovecote.push.rules.sending.answer import Answer
 from dovecote.push.rules.sending.headers import lines
@@ -86,11 +86,48 @@ class Client:
         Raises:
             SendFailed: there is no answer, for whatever reason.
         """
+        return self._sent(self.message(request, headers, signed), bodyless=self._bodyless)
+
+    def message(
+        self, request: Request, headers: Sequence[tuple[str, str]] = (), signed: str = ""
+    ) -> bytes:
+        """Return a request as it is sent; the arguments are those of `send`."""
         own = request.lines + signed + (lines(headers) if headers else "")
         if self._with_body:
             own += f"Content-Length: {len(request.body)}\r\n"
         head = f"{self._method} {request.target} HTTP/1.1\r\n{self._standing}{own}\r\n"
-        return self._sent(head.encode("latin-1") + request.body, bodyless=self._bodyless)
+        return head.encode("latin-1") + request.body
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a kept connection for a request."""
+        return bool(self._idle)
+
+    def begin(self, message: bytes, took: Took) -> bool:
+        """
+        Send a request over a kept connection, if there is one, and return whether there is.
+
+        `took` is called with what comes of it, and never before this returns. What is no answer
+        that counts may come of the connection's age: `after` decides.
+        """
+        if not self._idle:
+            return False
+        connection, _ = self._idle.popitem()
+        if connection.is_closing:
+            return False
+        self._expect(connection)
+        connection.begin(message, took, bodyless=self._bodyless)
+        return True
+
+    async def after(self, found: Answer | SendFailed, message: bytes) -> Answer:
+        """Return the answer to a request that was begun, and came to `found`; as `send`."""
+        if isinstance(found, Stale):
+            self._close_idle()
+        elif isinstance(found, SendFailed):
+            raise found
+        elif not is_farewell(found):
+            return found
+        return await self._sent_anew(message, bodyless=self._bodyless)
 
     async def options(self, target: str, headers: Sequence[tuple[str, str]]) -> Answer:
         """Send an OPTIONS request; as `send`."""
@@ -115,45 +152,58 @@ class Client:
         That is safe: no answer to the request came, and push promises at least once. A new
         connection that is closed without an answer is a failure, so nothing is sent a third time.
         """
-        connection: Connection | None = None
+        if self._idle:
+            connection, _ = self._idle.popitem()
+            try:
+                answer = await self._asked(connection, data, bodyless=bodyless)
+            except Stale:
+                self._close_idle()
+            except asyncio.CancelledError:
+                connection.close()
+                raise
+            else:
+                if not is_farewell(answer):
+                    return answer
+        return await self._sent_anew(data, bodyless=bodyless)
+
+    async def _sent_anew(self, data: bytes, *, bodyless: bool) -> Answer:
+        connection = await self._connected()
         try:
-            if self._idle:
-                connection, _ = self._idle.popitem()
-                try:
-                    answer = await self._asked(connection, data, bodyless=bodyless)
-                except Stale:
-                    # The server may have closed the others too: a new connection shows.
-                    for each in list(self._idle):
-                        each.close()
-                    self._idle.clear()
-                else:
-                    if not is_farewell(answer):
-                        return answer
-                connection = None
-            connection = await self._connected()
             return await self._asked(connection, data, bodyless=bodyless)
         except asyncio.CancelledError:
-            if connection is not None:
-                connection.close()
+            connection.close()
             raise
+
+    def _close_idle(self) -> None:
+        """Close the others too: the server may have closed them, and a new one shows."""
+        for each in list(self._idle):
+            each.close()
+        self._idle.clear()
 
     def _asked(
         self, connection: Connection, data: bytes, *, bodyless: bool
     ) -> "asyncio.Future[Answer]":
-        answer = connection.ask(data, bodyless=bodyless)
+        self._expect(connection)
+        return connection.ask(data, bodyless=bodyless)
+
+    def _expect(self, connection: Connection) -> None:
+        """Note when to give up the answer to the request that is about to be sent."""
         self._asked_for[connection] = time.monotonic() + self._patience.whole
         if self._expires is None:
             self._expire()
-        return answer
 
     def _expire(self) -> None:
         """Fail requests whose time is over, and come again when the next one's is."""
         now, self._expires = time.monotonic(), None
-        for connection, due in list(self._asked_for.items()):
+        over: list[Connection] = []
+        for connection, due in self._asked_for.items():
             if due > now:
                 later = asyncio.get_running_loop().call_later
                 self._expires = later(due - now, self._expire)
                 break
+            over.append(connection)
+        # What ends a request may begin others, which are to find a timer that runs.
+        for connection in over:
             connection.expire(f"no whole answer within {self._patience.whole:g} s")
 
     async def _connected(self) -> Connection:

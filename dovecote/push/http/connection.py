@@ -4,7 +4,8 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
-from typing import cast
+from functools import partial
+from typing import TypeAlias, cast
 
 from dovecote.push.rules.sending.answer import Answer, AnswerReader, whole
 from outbox.errors import DovecoteError
@@ -31,6 +32,10 @@ class Stale(SendFailed):
     """
 
 
+Took: TypeAlias = Callable[[Answer | SendFailed], None]
+"""Takes the answer to a request, or why there is none; called on the loop."""
+
+
 class Connection(asyncio.Protocol):
     """Calls `released` when it can take another request, and `lost` when it is gone."""
 
@@ -46,7 +51,8 @@ class Connection(asyncio.Protocol):
         self._bodyless = False
         self._reader: AnswerReader | None = None
         """Reads the answer, once a part of it came."""
-        self._answer: asyncio.Future[Answer] | None = None
+        self._took: Took | None = None
+        """Takes the answer; None: no request is under way."""
         self._transport: asyncio.Transport | None = None
         self._used = False
         self.strayed = False
@@ -58,13 +64,26 @@ class Connection(asyncio.Protocol):
 
     def ask(self, data: bytes, *, bodyless: bool) -> "asyncio.Future[Answer]":
         """Send a request, and return the future of its answer; `bodyless`: the method is HEAD."""
-        self._answer = answer = self._loop.create_future()
-        self._bodyless, self._reader = bodyless, None
-        if self._transport is None or self._transport.is_closing():
-            self._end("the kept connection was closed")
-            return answer
-        self._transport.write(data)
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        self.begin(data, partial(_settle, answer), bodyless=bodyless)
         return answer
+
+    def begin(self, data: bytes, took: Took, *, bodyless: bool) -> None:
+        """
+        Send a request; `took` is called with its answer, once the connection is free again.
+
+        It is called before this returns only if the connection `is_closing`.
+        """
+        self._took, self._bodyless, self._reader = took, bodyless, None
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            self._end("the kept connection was closed")
+        else:
+            transport.write(data)
+
+    @property
+    def is_closing(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
 
     def expire(self, why: str) -> None:
         """
@@ -85,7 +104,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._answer is None:  # no request was sent
+        if self._took is None:  # no request was sent
             if data.strip(_LINE_ENDS):
                 self.strayed = self.strayed or not _FAREWELL.match(data)
                 self.close()
@@ -93,8 +112,7 @@ class Connection(asyncio.Protocol):
         if self._reader is None:
             found = whole(data, most=self._most, bodyless=self._bodyless)
             if found is not None:
-                self._took(found)
-                self._released(self)
+                self._answered(found)
                 return
         if self._reading().feed(data):
             self._finish()
@@ -112,29 +130,37 @@ class Connection(asyncio.Protocol):
         return self._reader
 
     def _end(self, why: str, *, cleanly: bool = False) -> None:
-        if self._answer is not None:
+        if self._took is not None:
             self._reading().end(why, cleanly=cleanly)
             self._finish()
 
     def _finish(self) -> None:
         reader = self._reading()
         self.strayed = self.strayed or reader.strayed
+        found: Answer | SendFailed
         if not reader.failure:
-            self._took(reader.answer)
+            found = reader.answer
         elif self._used and not reader.began:
-            self._took(Stale(reader.failure))
+            found = Stale(reader.failure)
         else:
-            self._took(SendFailed(reader.failure))
-        if reader.reusable:
+            found = SendFailed(reader.failure)
+        self._answered(found, reusable=reader.reusable)
+
+    def _answered(self, found: Answer | SendFailed, *, reusable: bool = True) -> None:
+        """Become free or close, and say what came: then the next request may use it at once."""
+        took, self._took, self._used = self._took, None, True
+        if reusable:
             self._released(self)
         else:
             self.close()
+        if took is not None:
+            took(found)
 
-    def _took(self, found: Answer | SendFailed) -> None:
-        future, self._answer, self._used = self._answer, None, True
-        if future is None or future.done():
-            return
-        if isinstance(found, Answer):
-            future.set_result(found)
-        else:
-            future.set_exception(found)
+
+def _settle(future: "asyncio.Future[Answer]", found: Answer | SendFailed) -> None:
+    if future.done():
+        return
+    if isinstance(found, Answer):
+        future.set_result(found)
+    else:
+        future.set_exception(found)

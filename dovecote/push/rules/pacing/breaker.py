@@ -57,8 +57,9 @@ class Breaker:
 
     def succeeded(self) -> None:
         """Close: even a late answer shows that the endpoint is there."""
-        self.failures, self.refusals = 0, 0
-        self._close()
+        if self.failures or self.refusals or self.opened:
+            self.failures, self.refusals = 0, 0
+            self._close()
 
     def failed(self, now: float, *, probe: bool) -> bool:
         """

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dovecote.push.rules.pacing.limits import Rate
-from dovecote.push.rules.sending.quota import Quota
+from dovecote.push.rules.sending.quota import NO_QUOTA, Quota
 
 _LONGEST_SECONDS = 3_600.0
 _ANEW_SECONDS = 60.0
@@ -102,6 +102,8 @@ class Pace:
         """As `Rate.reserve`, but nothing is sent before the endpoint's wait is over."""
         if not self._all.began:
             self._all.began = now
+        if now >= self.resumes and self._rate.per_second is None:
+            return 0.0
         pause = self.pause(now)
         if pause > most:
             return pause
@@ -113,6 +115,8 @@ class Pace:
 
     def told(self, now: float, phase: int, quota: Quota) -> None:
         """Take the numbers in an answer to a request of a phase."""
+        if quota is NO_QUOTA:
+            return
         allowed = None if quota.per_second is None else quota.per_second * _JUST_BELOW
         if allowed is not None and allowed != self._allowed:
             self._allowed = allowed

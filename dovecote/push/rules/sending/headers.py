@@ -30,7 +30,7 @@ def lines(headers: Sequence[tuple[str, str]]) -> str:
 
 def escaped(text: str) -> str:
     """Return an attribute in the form that CloudEvents has for HTTP headers."""
-    return text if _PLAINLY.fullmatch(text) and "%" not in text else quote(text, safe=_SAFE)
+    return text if _PLAINLY.fullmatch(text) else quote(text, safe=_SAFE)
 
 
 def printable(text: str) -> str:

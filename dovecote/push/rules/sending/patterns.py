@@ -2,17 +2,21 @@
 Write the headers of a request from a record whose headers leave nothing to ask.
 
 Most records of a topic have the same headers, with other values. A pattern holds all that the
-names decide, as a text with places for the values, and is made once.
+names decide, as a text with places for the values, and is made once. Most of them differ in the
+id and the time alone. A block is the pattern's text with all other values, and is made once, too.
 """
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
-from outbox.envelope import CONTENT_TYPE, DELIVERY, ID, SOURCE, TRACEPARENT, TYPE
+from outbox.envelope import CONTENT_TYPE, DELIVERY, ID, SOURCE, TIME, TRACEPARENT, TYPE
 
 Names = tuple[str, ...]
 
 _MOST_KEPT, _LONGEST_KEPT = 256, 2_000
+
+Values = tuple[bytes | None, ...]
 
 
 class Unclear(Exception):
@@ -32,6 +36,19 @@ class Pattern(NamedTuple):
     content_type: int | None
     """The place of the content type."""
     has_trace: bool
+    time: int | None
+    """The place of the time."""
+    steady: Callable[[Values], Values]
+    """Returns the values that are the same for most records."""
+
+
+class Block(NamedTuple):
+    """The headers of records that differ in nothing but the id and the time."""
+
+    text: str
+    """The headers, with a place for the id, and one for the time if there is one."""
+    end: str
+    """The end of a `webhook-id`."""
 
 
 def pattern(names: Names, attribute: Callable[[str], str | None], *, most: int) -> Pattern | None:
@@ -54,14 +71,22 @@ def pattern(names: Names, attribute: Callable[[str], str | None], *, most: int) 
     if len(places) + 5 > most:
         return None
     text = "".join(f"ce-{found[place]}: %s\r\n" for place in places)
+    id_, time = names.index(ID), names.index(TIME) if TIME in names else None
     return Pattern(
-        id=names.index(ID),
+        id=id_,
         source=names.index(SOURCE),
         text=f"ce-specversion: 1.0\r\nce-id: %s\r\n{text}",
         values=places,
         content_type=content_type,
         has_trace=TRACEPARENT in names,
+        time=time,
+        # The source and the type are among them: it returns a tuple.
+        steady=itemgetter(*({*places, *_those(content_type)} - {id_, time})),
     )
+
+
+def _those(place: int | None) -> tuple[int, ...]:
+    return () if place is None else (place,)
 
 
 class Patterns:
@@ -94,16 +119,47 @@ class Patterns:
         return found
 
 
-def filled(
-    found: Pattern, id_: str, values: Sequence[bytes | None], write: Callable[[bytes], str]
-) -> str:
+class Blocks:
+    """The blocks of the records that came last, in bounded memory."""
+
+    def __init__(self, make: Callable[[Pattern, Values], Block]) -> None:
+        """Keep what `make` makes; it raises `Unclear` if there is no block for the values."""
+        self._make = make
+        self._kept: dict[tuple[str, Values], Block] = {}
+
+    def of(self, found: Pattern, values: Values) -> Block:
+        """
+        Return the block for a record's values.
+
+        Raises:
+            Unclear: there is none.
+        """
+        known = found.text, found.steady(values)
+        return self._kept.get(known) or self._made(known, found, values)
+
+    def _made(self, known: tuple[str, Values], found: Pattern, values: Values) -> Block:
+        made = self._make(found, values)
+        if sum(len(each) for each in known[1] if each is not None) <= _LONGEST_KEPT:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            self._kept[known] = made
+        return made
+
+
+def steady(found: Pattern, values: Sequence[bytes | None], write: Callable[[bytes], str]) -> str:
     """
-    Return the headers with their values.
+    Return the headers with all their values but the id and the time, which have places in it.
 
     Raises:
         Unclear: one has no value.
     """
-    given = [values[place] for place in found.values]
-    if None in given:
-        raise Unclear
-    return found.text % (id_, *map(write, given))  # type: ignore[arg-type]  # none of them is None
+    written: list[str] = []
+    for place in found.values:
+        value = values[place]
+        if place == found.time:
+            written.append("%s")
+        elif value is None:
+            raise Unclear
+        else:
+            written.append(write(value).replace("%", "%%"))
+    return found.text % ("%s", *written)

@@ -28,7 +28,8 @@ class Quota(NamedTuple):
     """The quota is used up, and in so many seconds there is a new one."""
 
 
-_NONE = Quota()
+NO_QUOTA = Quota()
+"""An answer without numbers."""
 
 
 def quota(headers: Mapping[str, str]) -> Quota:
@@ -39,7 +40,7 @@ def quota(headers: Mapping[str, str]) -> Quota:
     drafts of RateLimit header fields for HTTP, old and new.
     """
     if _NAMES.isdisjoint(headers):
-        return _NONE
+        return NO_QUOTA
     rates = list(_rates(headers.get("ratelimit-policy", "")))
     rates += _rates(headers.get("ratelimit-limit", ""))
     if (allowed := _number(headers.get("webhook-allowed-rate"))) is not None:

@@ -1,6 +1,5 @@
 """Turn a record into an HTTP request in the form that an endpoint expects, unsigned."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from urllib.parse import quote, quote_from_bytes, urlsplit
 
 from dedup.rules.identity import Identity, identity
 from dedup.rules.policies.results import NonRetriable
+from dovecote.push.rules.sending.bodies import is_json, structured
 from dovecote.push.rules.sending.headers import (
     at_source,
     encoded,
@@ -19,7 +19,15 @@ from dovecote.push.rules.sending.headers import (
     sendable,
     typed,
 )
-from dovecote.push.rules.sending.patterns import Pattern, Patterns, Unclear, filled
+from dovecote.push.rules.sending.patterns import (
+    Block,
+    Blocks,
+    Pattern,
+    Patterns,
+    Unclear,
+    Values,
+    steady,
+)
 from outbox import envelope
 from outbox.envelope import Record
 from outbox.tracing.headers import TRACESTATE, parent
@@ -36,7 +44,6 @@ MOST_HEAD = 16_384
 _PREFIX = "ce_"
 _ATTRIBUTE = re.compile(r"[a-z0-9]{1,40}")
 _LONGEST_NAME = len(_PREFIX) + 40
-_JSON = re.compile(r"[^;]*[/+]json\s*(;.*)?", re.IGNORECASE)
 _UTF8 = frozenset({"utf-8", "utf8"})
 _OURS = frozenset({"id", "specversion", "data"})
 _AS_JSON = "Content-Type: application/json\r\n"
@@ -156,6 +163,7 @@ class Composer:
         self._detects = form.detect_json and self._has_body and not self._typed
         self._detects = self._detects and not self._transcodes
         self._patterns = Patterns(_attribute_in, most=MOST_HEADERS)
+        self._blocks = Blocks(self._block)
         # The others are for few endpoints, and take the longer way.
         common = form.format == "cloudevents_binary" and self._has_body and form.metadata is None
         self._is_common = common and not self._transcodes and not traced
@@ -168,12 +176,17 @@ class Composer:
             Unsendable: the record has no request of this form.
             InvalidEvent: a header of the record is not text.
         """
-        if self._is_common and known is None:
-            try:
-                return self._quickly(record)
-            except (Unclear, UnicodeDecodeError):
-                pass  # the longer way says what it is
-        return self._at_length(record, known or identity(record))
+        found = None if known is not None else self.usual(record)
+        return found or self._at_length(record, known or identity(record))
+
+    def usual(self, record: Record) -> Request | None:
+        """Return the request for a record that leaves nothing to ask; None: for any other."""
+        if not self._is_common:
+            return None
+        try:
+            return self._quickly(record)
+        except (Unclear, UnicodeDecodeError):
+            return None  # the longer way says what it is
 
     def _at_length(self, record: Record, known: Identity) -> Request:
         headers: list[tuple[str, str]] = []
@@ -214,27 +227,46 @@ class Composer:
             raise Unclear
         names, values = zip(*record.headers, strict=True)
         found, body = self._patterns.of(names), record.value or b""
-        id_, source = values[found.id], values[found.source]
-        if not id_ or not source:
+        block, id_ = self._blocks.of(found, values), values[found.id]
+        if not id_:
             raise Unclear
         text = id_.decode()
         name = escaped(text)
-        sent = filled(found, name, values, sendable) + self._typed_as(found, values, body)
+        if found.time is None:
+            sent = block.text % name
+        elif (time := values[found.time]) is None:
+            raise Unclear
+        else:
+            sent = block.text % (name, escaped(time.decode()))
+        if found.content_type is None and self._detects and is_json(body):
+            sent += _AS_JSON
         if found.has_trace:
             sent += lines(self._carried(record))
-        webhook = (name + at_source(source)).replace(".", "%2E")
+        webhook = name + block.end
+        if "." in webhook:
+            webhook = webhook.replace(".", "%2E")
         if len(webhook) + len(sent) > MOST_HEAD:
             raise Unclear
-        return Request(webhook, self.target, sent, body, text, is_first=True)
+        # As the class's own constructor, which takes four times as long.
+        return tuple.__new__(Request, (webhook, self.target, sent, body, text, True))
 
-    def _typed_as(self, found: Pattern, values: Sequence[bytes | None], body: bytes) -> str:
-        """Return the line of the content type, or nothing."""
-        if found.content_type is None:
-            return _AS_JSON if self._detects and is_json(body) else ""
-        given = values[found.content_type]
-        if given is None:
+    def _block(self, found: Pattern, values: Values) -> Block:
+        """
+        Return the block for a record's values.
+
+        Raises:
+            Unclear, UnicodeDecodeError: there is none.
+        """
+        source = values[found.source]
+        if not source:
             raise Unclear
-        return "" if self._typed else typed(given)
+        text = steady(found, values, sendable)
+        if found.content_type is not None:
+            given = values[found.content_type]
+            if given is None:
+                raise Unclear
+            text += "" if self._typed else typed(given).replace("%", "%%")
+        return Block(text, at_source(source))
 
     def allowed(self, headers: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
         """Return the headers of a trace, without those that the subscription sets itself."""
@@ -283,50 +315,6 @@ def attributes(record: Record, known: Identity) -> dict[str, str]:
         found.setdefault("time", envelope.format_time(event.time))
     found["source"] = known.source
     return found
-
-
-def structured(
-    record: Record, found: Mapping[str, str], content_type: str | None
-) -> tuple[bytes, str]:
-    """Return the record as one JSON document, and its media type."""
-    document: dict[str, object] = dict(found)
-    if content_type is not None:
-        document["datacontenttype"] = content_type
-    head = json.dumps(document, ensure_ascii=False)[:-1].encode()
-    if record.value is not None:
-        name, data = _data(record.value, content_type)
-        head += b', "' + name + b'": ' + data
-    return head + b"}", "application/cloudevents+json; charset=UTF-8"
-
-
-def _data(value: bytes, content_type: str | None) -> tuple[bytes, bytes]:
-    """Return the name of the member for the value, and the value as JSON."""
-    if content_type is None or _JSON.fullmatch(content_type):
-        if is_json(value):
-            return b"data", value
-    elif content_type.startswith("text/"):
-        try:
-            return b"data", json.dumps(value.decode(), ensure_ascii=False).encode()
-        except UnicodeDecodeError:
-            pass  # it does not match its content type: send it whole, as bytes
-    from base64 import b64encode
-
-    return b"data_base64", b'"' + b64encode(value) + b'"'
-
-
-def is_json(value: bytes) -> bool:
-    """Return whether bytes are a JSON document in UTF-8."""
-    try:
-        # Numbers of any size are JSON, so none is converted.
-        json.loads(value.decode(), parse_constant=_refuse, parse_int=str, parse_float=str)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _refuse(name: str) -> object:
-    msg = f"{name} is not JSON"
-    raise ValueError(msg)
 
 
 def _place(record: Record) -> Sequence[tuple[str, str]]:
