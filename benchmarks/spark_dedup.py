@@ -93,7 +93,8 @@ class Deduplicated(NamedTuple):
 
 def run(args: argparse.Namespace, stack: Stack, folder: Path, grouping: str) -> Deduplicated:
     """Fill a topic, and run the job in a Spark of its own."""
-    with _spark(_settings(args, folder, stack.kafka.bootstrap, "none", grouping)) as spark:
+    settings = _settings(args, folder, stack.kafka.bootstrap, "none", grouping)
+    with _spark(settings, args.master) as spark:
         return measured(spark, args, stack, folder, grouping)
 
 

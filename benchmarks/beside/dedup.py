@@ -85,6 +85,7 @@ def _job(place: Place) -> Figures:
         policy="first_match",
         filter="value.amount >= 0",
         partitions=os.cpu_count(),
+        master=f"local[{os.cpu_count()}]",
     )
     found = spark_dedup.run(args, place.stack, place.folder, "auto")
     place.topic = found.source

@@ -119,6 +119,8 @@ def made(name: str, parts: Iterable[bytes], make: Callable[[Path], None]) -> Pat
         # The system releases it when the process ends, however it does.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
+            for left in place.glob("partial-*"):  # left by a process that was killed
+                shutil.rmtree(left)
             with tempfile.TemporaryDirectory(prefix="partial-", dir=place) as partial:
                 new = Path(partial) / "made"
                 new.mkdir()
@@ -182,17 +184,20 @@ def _family(main: str) -> str:
 def _build(
     command: Sequence[str], what: str, folder: Path | None = None, *, missing: str | None = None
 ) -> None:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        timeout=_BUILD_SECONDS,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_BUILD_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PeerFailed(f"{what} was not built within {_BUILD_SECONDS} s") from error
     if done.returncode:
         told = f"{what} could not be built: {tail(done.stdout)}"
         if missing is None or is_tampered(done.stdout):

@@ -62,6 +62,23 @@ def test_a_folder_whose_making_failed_is_not_there(cache: Path) -> None:
     assert [each.name for each in (cache / "peers").iterdir()] == ["lock"]
 
 
+def test_what_a_killed_process_left_is_removed(cache: Path) -> None:
+    left = cache / "peers/partial-1/made"
+    left.mkdir(parents=True)
+    made = tools.made("thing", [b"a"], lambda folder: (folder / "built").touch())
+    assert sorted(each.name for each in (cache / "peers").iterdir()) == ["lock", made.name]
+
+
+def test_a_build_that_takes_too_long_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_program(tmp_path / "bin", "go", "exec sleep 60")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(tools, "_BUILD_SECONDS", 0.2)
+    with pytest.raises(tools.PeerFailed, match=r"Bento was not built within 0\.2 s"):
+        tools.bento()
+
+
 def test_without_go_the_message_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
