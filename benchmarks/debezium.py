@@ -41,6 +41,7 @@ JARS = JarSet(
     <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.25.3"
                 conf="default"/>
 """,
+    Path(__file__).with_name("checksums") / f"debezium-{VERSION}.sha256",
 )
 
 _TABLE = """

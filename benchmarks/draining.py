@@ -1,6 +1,7 @@
 """Watch a process drain a backlog into a topic, from outside: at the broker, and in /proc."""
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -30,19 +31,30 @@ class Drained(NamedTuple):
         return self._asdict()
 
 
-def watch(stack: Stack, topic: str, pid: int, *, total: int, started: float) -> Drained:
-    """Wait until process `pid` has made exactly `total` events visible."""
+def watch(
+    stack: Stack,
+    topic: str,
+    pid: int,
+    *,
+    total: int,
+    started: float,
+    beside: Sequence[int] = (),
+) -> Drained:
+    """
+    Wait until process `pid`, and those `beside` it, have made exactly `total` events visible.
+    """
+    pids = [pid, *beside]
     consumer = _consumer(stack)
     seen = [(started, 0.0, 0)]
 
     def drained() -> bool:
         end = _visible(consumer, topic)
         if end > seen[-1][2]:
-            seen.append((time.monotonic(), harness.cpu_seconds(pid), end))
+            seen.append((time.monotonic(), sum(map(harness.cpu_seconds, pids)), end))
         return end >= total
 
     harness.until(drained, within=900, what=f"{total} events drained", every=0.02)
-    memory = harness.peak_bytes(pid)
+    memory = sum(map(harness.peak_bytes, pids))
     counted = _records(consumer, topic)
     consumer.close()
     if counted != total:

@@ -38,15 +38,19 @@ def emit(bench: str, **fields: object) -> None:
 
 
 @contextmanager
-def servers(kafka_java: Sequence[str] = JAVA_OPTIONS) -> Iterator[Stack]:
+def servers(
+    kafka_java: Sequence[str] = JAVA_OPTIONS, kafka: Mapping[str, str] | None = None
+) -> Iterator[Stack]:
     """
     Run Postgres (fsync and synchronous_commit on) and Kafka for one benchmark.
+
+    `kafka` are settings of the broker.
 
     Kafka has run a transaction already: before the first, it makes a topic for transactions, which
     takes a second.
     """
     postgres = {"shared_buffers": "512MB", "min_wal_size": "1GB", "max_wal_size": "4GB"}
-    with Stack(fsync=True, postgres=postgres, kafka_java=kafka_java) as stack:
+    with Stack(fsync=True, postgres=postgres, kafka=kafka, kafka_java=kafka_java) as stack:
         first = {"bootstrap.servers": stack.kafka.bootstrap, "transactional.id": "bench-first"}
         Producer(first, logger=_silent).init_transactions(60)
         yield stack

@@ -1,7 +1,8 @@
-"""Processor time of a Spark job: of its driver, its JVM, and its Python workers."""
+"""What a Spark job takes: processor time of driver, JVM and Python workers, and memory."""
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -27,6 +28,20 @@ def between(before: Mapping[str, float], after: Mapping[str, float]) -> Mapping[
 def since(before: Mapping[str, float]) -> Mapping[str, float]:
     """Return the processor seconds since `before`."""
     return between(before, used())
+
+
+def peak() -> int:
+    """Return the most memory that one of Spark's Python processes has had, in bytes."""
+    gateway: Any = SparkContext._gateway  # noqa: SLF001  # as above
+    found = [0]
+    for each in psutil.Process(gateway.proc.pid).children(recursive=True):
+        try:
+            status = Path(f"/proc/{each.pid}/status").read_text("ascii")
+        except FileNotFoundError:
+            continue
+        kib = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
+        found += [int(size) * 1024 for size in kib]
+    return max(found)
 
 
 def _seconds(process: psutil.Process) -> float:

@@ -65,6 +65,8 @@ class Requests(asyncio.Protocol):
         while (end := rest.find(b"\r\n\r\n")) >= 0:
             head = rest[:end]
             at = head.find(b"Content-Length: ")
+            if at < 0:  # names of headers have no case, and some clients write small letters
+                at = head.find(b"content-length: ")
             length = int(head[at + 16 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
             if len(rest) < end + 4 + length:
                 break

@@ -1,5 +1,6 @@
 """Shared by the benchmarks of `push`: a target, a `push` process, numbered records."""
 
+import base64
 import json
 import os
 import subprocess
@@ -16,7 +17,8 @@ from outbox.envelope import encode
 from outbox.event import Event
 
 VALUE_BYTES = 110
-SECRET = "whsec_" + "c2VjcmV0" * 4  # used in this benchmark only
+KEY = "secret" * 4  # used in this benchmark only
+SECRET = "whsec_" + base64.b64encode(KEY.encode()).decode()
 _FIRST = -10
 
 
@@ -52,7 +54,11 @@ class Pusher:
     """A `push` process."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
+        self._process, self.pid = process, process.pid
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def told(self) -> dict[str, float]:
         """Return its processor time so far, and the number of deliveries by subscription."""

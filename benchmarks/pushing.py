@@ -31,9 +31,8 @@ def main() -> None:
         brokers={"default": {"bootstrap.servers": wanted["bootstrap"]}},
         allow_addresses=networks(["127.0.0.0/8"]),
     )
-    engine = Engine(surroundings, Unread())
+    engine = Engine(surroundings, Unread(), crowded=take_turns)
     relax()
-    take_turns()
     engine.start()
     engine.reconcile([Work(subscription(each), 1) for each in wanted["subscriptions"]])
     ends = threading.Event()

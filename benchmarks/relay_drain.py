@@ -8,6 +8,7 @@ yardstick is a bare `produce()` loop over the same records, in the same run.
 
 import argparse
 import time
+from contextlib import ExitStack
 from itertools import product
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=5_000)
     parser.add_argument("--captures", nargs="+", default=["table", "wal"])
     parser.add_argument("--modes", nargs="+", default=["exactly_once", "at_least_once"])
+    parser.add_argument("--shards", type=int, default=1, help="relays that share the work")
     parser.add_argument(
         "--one-transaction", action="store_true", help="commit the backlog as a whole, by SQL"
     )
@@ -39,7 +41,7 @@ def main() -> None:
     with harness.servers() as stack:
         for capture, mode in product(args.captures, args.modes):
             produce = bare_produce(stack, backlog._replace(total=min(args.events, 600_000)))
-            drain(stack, backlog, capture=capture, mode=mode, produce=produce)
+            drain(stack, backlog, capture=capture, mode=mode, produce=produce, shards=args.shards)
 
 
 class Backlog(NamedTuple):
@@ -83,12 +85,20 @@ def bare_produce(stack: Stack, backlog: Backlog) -> float:
     return backlog.total / (time.monotonic() - began)
 
 
-def drain(stack: Stack, backlog: Backlog, *, capture: str, mode: str, produce: float) -> None:
+def drain(
+    stack: Stack, backlog: Backlog, *, capture: str, mode: str, produce: float, shards: int = 1
+) -> None:
     dsn, name = harness.database(stack, capture), harness.topic(stack)
     fill(dsn, backlog, name)
     started = time.monotonic()
-    with harness.relay(stack, dsn, name=name, mode=mode, capture=capture) as pid:
-        drained = draining.watch(stack, name, pid, total=backlog.total, started=started)
+    with ExitStack() as ending:
+        settings = {"name": name, "mode": mode, "capture": capture, "shards": shards}
+        pid, *beside = (
+            ending.enter_context(harness.relay(stack, dsn, **settings)) for _ in range(shards)
+        )
+        drained = draining.watch(
+            stack, name, pid, total=backlog.total, started=started, beside=beside
+        )
     harness.emit(
         "relay_drain",
         capture=capture,
@@ -97,7 +107,10 @@ def drain(stack: Stack, backlog: Backlog, *, capture: str, mode: str, produce: f
         value_bytes=backlog.size,
         keys=backlog.keys,
         partitions=harness.PARTITIONS,
+        shards=shards,
         **drained.fields(),
+        mb_per_s=round(drained.events_per_s * backlog.size / 1e6, 1),
+        produce_mb_per_s=round(produce * backlog.size / 1e6, 1),
         produce_per_s=round(produce),
         share_of_produce=round(drained.events_per_s / produce, 3),
     )

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
@@ -51,10 +52,11 @@ def main() -> None:
     parser.add_argument(
         "--grouping", choices=_WAYS, nargs="+", default=_WAYS, help="as in [spark]"
     )
+    parser.add_argument("--master", default=f"local[{os.cpu_count()}]", help="as Spark's")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         settings = _settings(args, Path(folder), "127.0.0.1:1", "none", "auto")
-        with _spark(settings) as spark, harness.servers() as stack:
+        with _spark(settings, args.master) as spark, harness.servers() as stack:
             for grouping in args.grouping:
                 _kafka(spark, args, stack, Path(folder), grouping)
 
@@ -62,6 +64,43 @@ def main() -> None:
 def _kafka(
     spark: SparkSession, args: argparse.Namespace, stack: Stack, folder: Path, grouping: str
 ) -> None:
+    found = measured(spark, args, stack, folder, grouping)
+    _emit(
+        args,
+        grouping,
+        {
+            f"{kind}_us_per_row": round(each / found.rows * 1e6, 2)
+            for kind, each in found.cpu.items()
+        },
+        rows=found.rows,
+        seconds=found.seconds,
+        written=found.written // args.batches,
+    )
+
+
+class Deduplicated(NamedTuple):
+    """Results of the batches that count."""
+
+    source: str
+    """The topic that was filled; the results are on the one of the same name with `-out`."""
+
+    rows: int
+    seconds: float
+    written: int
+    cpu: Mapping[str, float]
+    """Processor seconds of each kind of process."""
+
+
+def run(args: argparse.Namespace, stack: Stack, folder: Path, grouping: str) -> Deduplicated:
+    """Fill a topic, and run the job in a Spark of its own."""
+    with _spark(_settings(args, folder, stack.kafka.bootstrap, "none", grouping)) as spark:
+        return measured(spark, args, stack, folder, grouping)
+
+
+def measured(
+    spark: SparkSession, args: argparse.Namespace, stack: Stack, folder: Path, grouping: str
+) -> Deduplicated:
+    """Fill a topic, and run the job on it."""
     source = harness.topic(stack)
     settings = _settings(args, folder, stack.kafka.bootstrap, source, grouping)
     for topic in settings.topics_written():
@@ -81,15 +120,12 @@ def _kafka(
     if failed := sum(line.retried + line.dead for line in lines):
         raise SystemExit(f"{failed} records failed")
     counted = lines[args.warm_up :]
-    rows = sum(line.rows for line in counted)
-    spent = processors.between(used[args.warm_up], used[-1])
-    _emit(
-        args,
-        grouping,
-        {f"{kind}_us_per_row": round(each / rows * 1e6, 2) for kind, each in spent.items()},
-        rows=rows,
+    return Deduplicated(
+        source,
+        rows=sum(line.rows for line in counted),
         seconds=sum(line.seconds for line in counted),
-        written=sum(line.handled for line in counted) // len(counted),
+        written=sum(line.handled for line in counted),
+        cpu=processors.between(used[args.warm_up], used[-1]),
     )
 
 
@@ -104,6 +140,7 @@ def _emit(
 ) -> None:
     harness.emit(
         "spark_dedup",
+        master=args.master,
         grouping=grouping,
         rows_per_s=round(rows / seconds),
         **spent,
@@ -175,9 +212,8 @@ def _settings(
 
 
 @contextmanager
-def _spark(settings: DedupSettings) -> Iterator[SparkSession]:
+def _spark(settings: DedupSettings, master: str) -> Iterator[SparkSession]:
     os.environ.update(java().environment())
-    master = f"local[{os.cpu_count()}]"
     spark = open_session(configuration(settings.spark, master=master))
     try:
         yield spark

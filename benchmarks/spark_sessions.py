@@ -25,12 +25,13 @@ from spark_jobs.stateful.settings import StatefulSettings
 
 _VERSION = "4.1.0"
 
-_JARS = JarSet(
+JARS = JarSet(
     f"kafka-streams-{_VERSION}",
     f"""\
     <dependency org="org.apache.kafka" name="kafka-streams" rev="{_VERSION}" conf="default"/>
     <dependency org="org.slf4j" name="slf4j-nop" rev="1.7.36" conf="default"/>
 """,
+    Path(__file__).with_name("checksums") / f"kafka-streams-{_VERSION}.sha256",
 )
 
 _PROGRAM = Path(__file__).with_name("StreamsSessions.java")
@@ -40,22 +41,31 @@ _SECONDS = 400
 def _streams(
     settings: StatefulSettings, guarantee: str, args: argparse.Namespace
 ) -> Mapping[str, float]:
+    """Run Kafka Streams on the records of the topic."""
+    bootstrap, topic = settings.kafka["bootstrap.servers"], settings.source.topics[0]
+    warm_up, records = args.rows * args.warm_up, args.rows * args.batches
+    output = harness.topic_at(bootstrap, f"streams-{uuid4().hex[:12]}-out")
+    return streams((bootstrap, topic, output), guarantee, warm_up=warm_up, records=records)
+
+
+def streams(
+    places: tuple[str, str, str], guarantee: str, *, warm_up: int, records: int
+) -> Mapping[str, float]:
     """
-    Run Kafka Streams, with its default store and caches, on the records of the topic.
+    Run Kafka Streams, with its default store and caches, on a broker, from a topic to another.
 
     It needs a JDK, because its program is compiled at the start. Returns seconds in total, seconds
     for closing, and processor seconds, of the records after the warm-up.
     """
-    bootstrap, topic = settings.kafka["bootstrap.servers"], settings.source.topics[0]
-    warm_up, records = args.rows * args.warm_up, args.rows * args.batches
-    found, name = java(), f"streams-{uuid4().hex[:12]}"
-    command = [str(found.executable), *found.options, "-Xmx2g", "-cp", f"{fetch(_JARS)}/*"]
+    found = java()
+    bootstrap, topic, output = places
+    name = f"streams-{uuid4().hex[:12]}"
+    command = [str(found.executable), *found.options, "-Xmx2g", "-cp", f"{fetch(JARS)}/*"]
     with tempfile.TemporaryDirectory() as folder:
-        output = harness.topic_at(bootstrap, f"{name}-out")
-        places = (bootstrap, name, topic, output)
+        program = (str(_PROGRAM), bootstrap, name, topic, output)
         work = (str(warm_up), str(records), guarantee, "2", folder)
         done = subprocess.run(
-            [*command, str(_PROGRAM), *places, *work],
+            [*command, *program, *work],
             stdout=subprocess.PIPE,
             timeout=_SECONDS,
             check=False,

@@ -23,12 +23,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-import psutil
 from confluent_kafka import Producer
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from benchmarks import harness, processors
+from benchmarks import folders, harness, processors
 from dovecote.devstack.kafka.java import java
 from spark_jobs.query.configuring import configuration
 from spark_jobs.query.progress import BatchLine
@@ -130,14 +128,14 @@ def _measure(
     try:
         heard.wait(events)
         _small(producer, settings, heard, args.warm_up)
-        usage, before = processors.used(), _Written(Path(settings.spark.checkpoint))
+        usage, before = processors.used(), folders.Written(Path(settings.spark.checkpoint))
         lines, written = [], []
         for _ in range(args.batches):
             lines += _small(producer, settings, heard, 1)
             written.append(before.more())
         used = processors.since(usage)
         (closing,) = _small(producer, settings, heard, 1)
-        peak = _peak()
+        peak = processors.peak()
     finally:
         stop.set()
         thread.join()
@@ -158,31 +156,6 @@ def _measure(
         closing_s=round(closing.seconds, 3),
         peak_mb=round(peak / 2**20),
     )
-
-
-class _Written:
-    """The bytes that come into a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._seen = self._sizes()
-
-    def more(self) -> int:
-        """Return how many have come since it was last asked."""
-        found = self._sizes()
-        new = sum(size - self._seen.get(file, 0) for file, size in found.items())
-        self._seen |= found
-        return new
-
-    def _sizes(self) -> dict[Path, int]:
-        sizes = {}
-        for file in self._folder.rglob("*"):
-            try:
-                if file.is_file():
-                    sizes[file] = file.stat().st_size
-            except FileNotFoundError:  # Spark removes what it needs no more
-                continue
-        return sizes
 
 
 def _small(
@@ -210,20 +183,6 @@ def _produce(producer: Producer, topic: str, count: int) -> None:
         producer.poll(0)
     if producer.flush(60):
         raise SystemExit("the broker did not take the input")
-
-
-def _peak() -> int:
-    """Return the most memory that one of Spark's Python processes has had, in bytes."""
-    gateway = SparkContext._gateway  # noqa: SLF001  # PySpark has no other way to its JVM
-    found = [0]
-    for each in psutil.Process(gateway.proc.pid).children(recursive=True):  # type: ignore[union-attr]  # it is there
-        try:
-            status = Path(f"/proc/{each.pid}/status").read_text("ascii")
-        except FileNotFoundError:
-            continue
-        kib = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
-        found += [int(size) * 1024 for size in kib]
-    return max(found)
 
 
 def _settings(

@@ -47,15 +47,22 @@ def main(bench: str, work: Work, doc: str | None) -> None:
         )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, harness.servers() as stack:
-        settings = _settings(args, work, Path(folder), stack)
-        with _spark(settings) as spark:
-            for name, value in STATE_STORE.items():
-                spark.conf.set(name, value)
-            measured = _kafka(spark, args, work, settings)
-            _emit(bench, args, measured, **work.told)
+        settings, measured = run(args, work, Path(folder), stack)
+        _emit(bench, args, measured, **work.told)
         if work.peer is not None:
             for guarantee in args.peers:
                 _beside(bench, args, work.peer(settings, guarantee, args), measured, guarantee)
+
+
+def run(
+    args: argparse.Namespace, work: Work, folder: Path, stack: Stack
+) -> tuple[StatefulSettings, "Measured"]:
+    """Fill the topics, and run the job in a Spark of its own; return its settings and results."""
+    settings = job_settings(args, work, folder, stack)
+    with session(settings) as spark:
+        for name, value in STATE_STORE.items():
+            spark.conf.set(name, value)
+        return settings, _kafka(spark, args, work, settings)
 
 
 @dataclass
@@ -153,7 +160,7 @@ def _beside(
     )
 
 
-def _settings(
+def job_settings(
     args: argparse.Namespace, work: Work, folder: Path, stack: Stack
 ) -> StatefulSettings:
     name = work.operator["type"]
@@ -184,7 +191,7 @@ def _settings(
 
 
 @contextmanager
-def _spark(settings: StatefulSettings) -> Iterator[SparkSession]:
+def session(settings: StatefulSettings) -> Iterator[SparkSession]:
     os.environ.update(java().environment())
     master = f"local[{os.cpu_count()}]"
     spark = open_session(configuration(settings.spark, master=master))

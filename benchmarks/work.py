@@ -65,8 +65,10 @@ def text(*parts: Column | str) -> Column:
     )
 
 
-def fill(spark: SparkSession, work: Work, kafka: Mapping[str, str], total: int) -> None:
-    """Put the same rows on the topics, before the clock starts."""
+def fill(
+    spark: SparkSession, work: Work, kafka: Mapping[str, str], total: int, *, first: int = 0
+) -> None:
+    """Put the same rows on the topics, from number `first` on, before the clock starts."""
     producer = Producer(
         {
             "bootstrap.servers": kafka["bootstrap.servers"],
@@ -76,9 +78,9 @@ def fill(spark: SparkSession, work: Work, kafka: Mapping[str, str], total: int) 
             "queue.buffering.max.messages": 2_000_000,
         }
     )
-    for first in range(0, total, _FILLED_AT_ONCE):
-        last = min(total, first + _FILLED_AT_ONCE)
-        numbers = spark.range(first, last).withColumnRenamed("id", "value")
+    for begin in range(first, total, _FILLED_AT_ONCE):
+        last = min(total, begin + _FILLED_AT_ONCE)
+        numbers = spark.range(begin, last).withColumnRenamed("id", "value")
         found = rows(numbers, work).select(
             "topic", "offset", F.unix_millis("timestamp").alias("time"), "key", "value", "headers"
         )

@@ -223,6 +223,7 @@ class Consumer:
             settings, handover, workers, commits, self.metrics, spans=self._spans
         )
         starts = Starts(client, incremental=settings.incremental)
+        retry_topics = self._retry_topics()
         assignment = Assignment(
             partitions,
             self._aside,
@@ -230,9 +231,9 @@ class Consumer:
             starts=starts,
             topics=Topics(topic_ids(settings.kafka), every=settings.refresh),
             record=self._record,
+            retry_topics=retry_topics,
             claiming=claiming,
         )
-        retry_topics = self._retry_topics()
         self._subscribing = subscribing = Subscribing(
             client, settings, assignment, starts, own=retry_topics
         )
@@ -252,7 +253,6 @@ class Consumer:
             membership,
             subscribing=subscribing,
             watch=watch,
-            retry_topics=retry_topics,
             health=self.health,
             spans=self._spans,
         )

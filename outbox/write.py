@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from outbox import schema as _schema
 from outbox.event import Event, Limits
+from outbox.postgres.defaults import DEFAULT_SCHEMA
 from outbox.writing import find as adapters
 from outbox.writing.append import Append
 from outbox.writing.declared import to_event
@@ -15,7 +15,7 @@ _DEFAULT_LIMITS = Limits()
 def write(
     conn: SyncConnection,
     *events: Event[Any] | object,
-    schema: str = _schema.DEFAULT_SCHEMA,
+    schema: str = DEFAULT_SCHEMA,
     limits: Limits = _DEFAULT_LIMITS,
 ) -> None:
     """
@@ -43,7 +43,7 @@ def write(
 async def write_async(
     conn: AsyncConnection,
     *events: Event[Any] | object,
-    schema: str = _schema.DEFAULT_SCHEMA,
+    schema: str = DEFAULT_SCHEMA,
     limits: Limits = _DEFAULT_LIMITS,
 ) -> None:
     """

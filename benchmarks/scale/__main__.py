@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks import harness
-from benchmarks.scale import consumers, relays
+from benchmarks.scale import consumers, jobs, pushes, relays
 from benchmarks.scale.points import Curve
 from dovecote.devstack import Stack
 
@@ -26,6 +26,8 @@ CURVES: Mapping[str, tuple[_Measure, int]] = {
     "consumer-backlog": (consumers.backlog, 1_000_000),
     "consumer-keys": (consumers.keys, 1_000_000),
     "inbox-ids": (consumers.inbox, 10_000_000),
+    "push-subscriptions": (pushes.subscriptions, 1_000),
+    "spark-executors": (jobs.executors, 2),
 }
 """How each curve is measured, and up to which size by default."""
 
@@ -52,8 +54,9 @@ def main() -> None:
 
 def _tell(curve: Curve) -> None:
     for each in curve.points:
-        memory = {} if each.peak_mb is None else {"peak_mb": each.peak_mb}
-        harness.emit("scale", curve=curve.name, size=each.size, cost_us=each.cost_us, **memory)
+        more = {"peak_mb": each.peak_mb, "per_s": each.per_s}
+        known = {name: value for name, value in more.items() if value is not None}
+        harness.emit("scale", curve=curve.name, size=each.size, cost_us=each.cost_us, **known)
     harness.emit(
         "scale",
         curve=curve.name,

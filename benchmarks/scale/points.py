@@ -13,6 +13,8 @@ class Point:
     """Microseconds of an event."""
     peak_mb: float | None = None
     """The most memory of the process by then, in MB."""
+    per_s: float | None = None
+    """Events a second."""
 
 
 @dataclass(frozen=True, slots=True)

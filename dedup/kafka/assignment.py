@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 
 from confluent_kafka import (
@@ -17,11 +17,13 @@ from confluent_kafka import (
 )
 
 from dedup.kafka.claiming import Claiming
+from dedup.kafka.messages import reads
 from dedup.kafka.partitions import Partitions
 from dedup.kafka.starting import Starts
 from dedup.kafka.topic_ids import Topics
 from dedup.retries.aside import Aside, Partition
 from dedup.rules.claim import Claim
+from dedup.rules.identity import of_topic
 from dedup.rules.lanes.assigned import Assigned, assigned
 from dedup.rules.lanes.lanes import Stretch
 from dedup.rules.lanes.offsets import Offsets
@@ -63,10 +65,12 @@ class Assignment:
         starts: Starts,
         topics: Topics,
         record: type[Record],
+        retry_topics: Collection[str],
         claiming: Claiming | None = None,
     ) -> None:
         settings = partitions.settings
         self._starts, self._topics, self._record = starts, topics, record
+        self._retry_topics = retry_topics
         self._partitions, self._assigned = partitions, partitions.assigned
         self._handover, self._metrics = partitions.handover, partitions.metrics
         self._aside, self._threads, self._claiming = aside, threads, claiming
@@ -265,8 +269,15 @@ class Assignment:
         at = () if known is None else (known.offset, known.metadata)
         offsets = Offsets(*at, topic_id=ids.get(partition.topic))
         most = self._partitions.settings.max_skew
-        new = assigned(stretch, offsets, max_skew=most, record=self._record)
-        self._assigned[partition.topic, partition.partition] = new
+        self._assigned[partition.topic, partition.partition] = assigned(
+            stretch, offsets, max_skew=most
+        )
+        stretch.read = reads(
+            of_topic(self._record, offsets.topic_id),
+            partition.topic,
+            partition.partition,
+            retry=partition.topic in self._retry_topics,
+        )
         return stretch
 
     def _committed(

@@ -1,10 +1,11 @@
 """Poll records, hand them to the workers, and commit completed offsets."""
 
 import logging
+import random
 import threading
 import time
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -13,20 +14,17 @@ from dedup.kafka.absent import Absent
 from dedup.kafka.assignment import Assignment
 from dedup.kafka.fatal import reason_to_end
 from dedup.kafka.membership import Membership
+from dedup.kafka.messages import Message, weight_of
 from dedup.kafka.partitions import Partitions
 from dedup.kafka.subscribing import Subscribing
 from dedup.retries.aside import Partition
 from dedup.retries.storm import Amplification
 from dedup.rules import unmoved
-from dedup.rules.history import HeaderReader
-from dedup.rules.identity import are_distinct
 from dedup.rules.lanes.assigned import Assigned
 from dedup.rules.lanes.pace import Pace
 from dedup.rules.lanes.pressure import Limits, Pressure
-from dedup.rules.record import Record
 from dedup.unread.watch import Watch
 from dovecote.process.rarely import Rarely
-from outbox.kafka import headers_of
 from outbox.kafka_errors import right, told
 from outbox.timestamps import milliseconds
 
@@ -44,8 +42,11 @@ _OBSERVE_SECONDS = 1.0
 _LIGHT = 4_096
 """Headers of so many bytes are not counted: `max_records` limits those."""
 
-Message: TypeAlias = Any
-"""A message of confluent_kafka, whose own types allow for one that was never sent."""
+_LOOKED_AT = 16
+"""
+One message in so many, by chance, has its headers counted when it is polled: to read them takes
+longer than all else. While a large one is in memory, each has.
+"""
 
 
 class Polling:
@@ -60,7 +61,6 @@ class Polling:
         *,
         subscribing: Subscribing,
         watch: Watch,
-        retry_topics: Collection[str],
         health: Health,
         spans: "ConsumerSpans | None" = None,
     ) -> None:
@@ -73,7 +73,6 @@ class Polling:
         self._group = right("Read", "group", settings.group)
         self._batch_size = settings.batch_size
         self._by_key = settings.order == "key"
-        self._retry_topics = retry_topics
         self._absent = Absent(client, settings.partitions)
         self._amplification = Amplification(settings.retries.amplification_limit)
         self._unmoved = unmoved.Unmoved(settings.stall_after.total_seconds())
@@ -85,7 +84,7 @@ class Polling:
         self._pace = Pace(self._batch_size, 0.0) if prompt else Pace(self._batch_size)
         self._spans = spans
         self._closed = False
-        self._header_reader = HeaderReader()
+        self._chance = random.Random()  # noqa: S311  # no secret
         self._observed = 0.0
         self._remembered = 0
         self._outcomes_before = self._metrics.handled_in_all, self._metrics.failed_in_all
@@ -109,18 +108,19 @@ class Polling:
         self._membership.beat(self._assigned.values())
         touched = self._sort(messages) if messages else ()
         if touched and self._spans is not None:
-            self._spans.polled(began, len(messages), [each.batch for each in touched])
+            self._spans.polled(
+                began, len(messages), [(each.stretch, each.batch) for each in touched]
+            )
         self._assignment.go_on()
         self._watch.go_on()
         self._assignment.open()
         ready, _ = self._handover.release()
         if touched:
-            distinct = are_distinct([id_ for each in touched for id_ in each.ids])
             batches = [(each.stretch, each.batch) for each in touched]
-            ready = self._handover.offer(batches, distinct=distinct)
+            ready = self._handover.offer(batches)
             for each in touched:
-                self._amplification.sample(each.batch.items())
-                each.batch, each.ids = {}, []
+                self._amplification.sample(each.batch.items(), each.stretch.read)
+                each.batch = {}
         progressed = self._partitions.collect()
         self._partitions.commits.tick(self._assigned.values())
         idle = not self._partitions.in_memory()[0]
@@ -157,10 +157,7 @@ class Polling:
     def _sort(self, messages: list[Message]) -> list[Assigned]:  # noqa: C901  # a call more for each record would cost something
         """Sort a batch by partition and key; return the partitions that got records."""
         touched: list[Assigned] = []
-        make = tuple.__new__
-        new: type[Record] = Record
-        read = self._header_reader.read
-        by_key, retry_topics = self._by_key, self._retry_topics
+        by_key, phase = self._by_key, self._chance.randrange(_LOOKED_AT)
         topic, partition, found = "", -1, None
         for message in messages:
             error = message.error()
@@ -172,37 +169,33 @@ class Polling:
                 topic, partition = message.topic(), message.partition()
                 found = self._readable(topic, partition)
                 if found is not None:
-                    new, found.changed = found.record, True
+                    found.changed = True
             if found is None:
                 continue
             offset = message.offset()
             if offset <= found.offsets.last:
                 found = self._assignment.begin_anew(found)
-                new = found.record
                 found.changed = True
             if not found.offsets.polled(offset):
                 self._remembered += 1
                 continue
-            key = message.key()
-            value, time_ = message.value(), message.timestamp()[1]
-            headers, id_, weight = read(headers_of(message), retry=topic in retry_topics)
-            # Builds what the class's own constructor builds, which takes four times as long.
-            record = make(new, (topic, partition, offset, time_, key, value, headers))
+            key, value = message.key(), message.value()
             if not found.batch:
                 self._absent.read(topic)
                 touched.append(found)
                 found.begun = True
-                found.times.append((offset, _written(time_)))
-            found.ids.append(id_)
+                found.times.append((offset, _written(message.timestamp()[1])))
             lane = key if by_key else None
             group = found.batch.get(lane)
             if group is None:
-                found.batch[lane] = [record]
+                found.batch[lane] = [message]
             else:
-                group.append(record)
+                group.append(message)
             found.records += 1
             found.size += (len(value) if value else 0) + (len(key) if key else 0)
-            if weight > _LIGHT:
+            if (offset % _LOOKED_AT == phase or found.heavy) and (
+                weight := weight_of(message)
+            ) > _LIGHT:
                 found.heavy[offset] = weight
                 found.size += weight
         return touched

@@ -6,10 +6,10 @@ counted over a sample of the keys, in windows of time.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from zlib import crc32
 
 from outbox import envelope
@@ -63,16 +63,22 @@ class Amplification:
     _last: dict[str, float] = field(default_factory=dict, repr=False)
     _lock: Lock = field(default_factory=Lock, repr=False)
 
-    def sample(self, batch: Iterable[tuple[bytes | None, Iterable[Record]]]) -> None:
+    def sample(
+        self,
+        batch: Iterable[tuple[bytes | None, Sequence[Any]]],
+        read: Callable[[Sequence[Any]], Iterable[Record]] | None = None,
+    ) -> None:
         """
         Count the records of some keys, always the same ones, and of records without a key.
+
+        `read` makes the records of what is in the batch; None: they are records.
 
         Raises:
             Storm: there are more than `limit` records for an event.
         """
         for key, records in batch:
             if key is None or crc32(key) % self.share == 0:
-                for record in records:
+                for record in records if read is None else read(records):
                     self.saw(record)
 
     def saw(self, record: Record) -> None:

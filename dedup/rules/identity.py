@@ -18,7 +18,6 @@ _R = TypeVar("_R", bound=Record)
 
 # An index entry of Postgres takes at most 2704 bytes, and a character at most four.
 _LONGEST_ID, _LONGEST_SOURCE = 500, 100
-_UNTOLD = (None, b"")
 _BY_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}(/[0-9]+/[0-9]+)")
 
 
@@ -75,14 +74,23 @@ def _of_topic(record: type[_R], topic_id: str) -> type[_R]:
     return type(record.__name__, (record,), named)
 
 
-def are_distinct(ids: Sequence[bytes | None]) -> bool:
+def are_told_apart(records: Sequence[Record]) -> bool:
     """
-    Return whether events with these ids are certainly no duplicates of each other.
+    Return whether the first header of each record tells that none is a duplicate of another.
 
-    None is an id that cannot be told by itself: such an event may be a duplicate of any other.
+    False: a closer look may find the same. Dovecote writes the id first, and the first of two ids
+    is the one that counts.
     """
-    found = set(ids)
-    return len(found) == len(ids) and found.isdisjoint(_UNTOLD)
+    ids = set()
+    for record in records:
+        headers = record.headers
+        if not headers:
+            return False
+        name, id_ = headers[0]
+        if name != ID or not id_:
+            return False
+        ids.add(id_)
+    return len(ids) == len(records)
 
 
 def has_id(headers: Sequence[Pair]) -> bool:

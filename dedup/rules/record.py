@@ -36,9 +36,9 @@ class Record(envelope.Record):
             DovecoteError: the record cannot be read; the message says why.
         """
         kept = self.__dict__
-        if "event" not in kept:
-            kept["event"] = type(self).decode(self)
-        event: Event = kept["event"]
+        event: Event | None = kept.get("event")
+        if event is None:
+            event = kept["event"] = type(self).decode(self)
         return event
 
     @property

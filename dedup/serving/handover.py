@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from dedup.rules.lanes.lanes import Lane, Lanes, Stretch
 from dedup.rules.record import Record
@@ -15,8 +15,8 @@ T = TypeVar("T")
 FOR_GOOD_SECONDS = 1_000_000.0
 """For so long a lane is held with which this process does not go on."""
 
-Batch: TypeAlias = Mapping[bytes | None, Sequence[Record]]
-"""A stretch's records of one poll batch, by key."""
+Batch: TypeAlias = Mapping[bytes | None, Sequence[Any]]
+"""A stretch's records of one poll batch by key, or what its `read` makes the records of."""
 
 
 class Completed(NamedTuple):
@@ -115,17 +115,11 @@ class Handover:
 
     # Called by the poll thread.
 
-    def offer(
-        self, batches: Iterable[tuple[Stretch[Record], Batch]], *, distinct: bool = False
-    ) -> int:
-        """
-        Put the records of a poll batch in line; return how many lanes are in line.
-
-        `distinct`: none of them is a duplicate of another.
-        """
+    def offer(self, batches: Iterable[tuple[Stretch[Record], Batch]]) -> int:
+        """Put the records of a poll batch in line; return how many lanes are in line."""
         with self.lock:
             for stretch, batch in batches:
-                self.lanes.offer(stretch, batch, distinct=distinct)
+                self.lanes.offer(stretch, batch)
             return self.lanes.ready
 
     def release(self) -> tuple[int, float | None]:

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from dedup.retries.aside import Held, Placed, Unfinished
-from dedup.rules.identity import Identity
+from dedup.rules.identity import Identity, are_told_apart
 from dedup.rules.lanes.lanes import Lane, Run, Stretch
 from dedup.rules.policies.policies import Failed, Handled, Skipped, Verdict
 from dedup.rules.policies.results import Again, Dead, Early
@@ -209,6 +209,8 @@ def next_run(lane: Lane[Record]) -> Run[Record] | None:
         except IndexError:
             return None
         lane.current = run
+        if (read := run.stretch.read) is not None:
+            run.records = read(run.records)
         if (claim := run.stretch.claim) is not None:
             for record in run.records:
                 record.claim = claim
@@ -228,9 +230,9 @@ def need_no_choice(run: Run[Record], unchosen: Unchosen) -> bool:
     records = run.records
     if len(records) == 1 or unchosen == "all":
         return True
-    if run.distinct and unchosen == "distinct":
-        return True
-    return unchosen == "distinct" and len({each.identity for each in records}) == len(records)
+    if unchosen != "distinct":
+        return False
+    return are_told_apart(records) or len({each.identity for each in records}) == len(records)
 
 
 def identity_of(record: Record) -> Identity:

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 from opentelemetry.trace import Link, Span, SpanKind
 
+from dedup.rules.lanes.lanes import Stretch
 from dedup.rules.record import Record
 from dedup.serving.handover import Batch
 from dedup.tracing.handling import about, traced, traced_together
@@ -44,7 +45,9 @@ class ConsumerSpans:
         wrapped: Callable[..., Any] = wrap(handle, self._spans, self._group)
         return wrapped
 
-    def polled(self, began: int, count: int, batches: Iterable[Batch]) -> None:
+    def polled(
+        self, began: int, count: int, batches: Iterable[tuple[Stretch[Record], Batch]]
+    ) -> None:
         """Make the span of a poll that began at `began`, as `now` says, and found records."""
         found = list(islice(_records(batches), _MOST_LOOKED_AT))
         topics = {record.topic for record in found}
@@ -139,5 +142,7 @@ class Committing:
         self._span.end()
 
 
-def _records(batches: Iterable[Batch]) -> Iterator[Record]:
-    return chain.from_iterable(chain.from_iterable(each.values()) for each in batches)
+def _records(batches: Iterable[tuple[Stretch[Record], Batch]]) -> Iterator[Record]:
+    for stretch, batch in batches:
+        for found in batch.values():
+            yield from found if stretch.read is None else stretch.read(found)

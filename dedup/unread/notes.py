@@ -150,9 +150,10 @@ def _make_topic(admin: AdminClient) -> None:
     if found.error is None:
         return
     # One that we may not see may be there, too.
-    asked = admin.create_topics([NewTopic(TOPIC, num_partitions=1, config=_CONFIG)])
+    wanted = [NewTopic(TOPIC, num_partitions=1, config=_CONFIG)]
+    asked = admin.create_topics(wanted, request_timeout=_SECONDS)
     try:
-        asked[TOPIC].result(_SECONDS)
+        asked[TOPIC].result()
     except KafkaException as error:
         if error.args[0].code() != _THERE:
             what = told(error.args[0], right("Create", "topic", TOPIC))

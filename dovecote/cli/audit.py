@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dovecote.cli.extras import needs
 from dovecote.cli.options import (
     CheckOption,
     ConfigOption,
@@ -19,8 +20,6 @@ from dovecote.cli.options import (
     LogLevelOption,
     time_of,
 )
-from dovecote.observe.audit_settings import AuditSettings
-from dovecote.observe.sources import ConsumerSource, OutboxSource, read
 from dovecote.process.logs import LogFormat, LogLevel, configure
 from dovecote.process.memory import relax
 from dovecote.process.signals import on_end
@@ -28,6 +27,8 @@ from outbox.errors import BadSettings
 
 if TYPE_CHECKING:
     from dovecote.audit.parts import Follower, Outbox, Plan
+    from dovecote.observe.audit_settings import AuditSettings
+    from dovecote.observe.sources import ConsumerSource, OutboxSource
 
 
 def audit(
@@ -70,8 +71,12 @@ def audit(
     if verify is not None:
         _verify(verify)
         return
-    from dovecote.audit.auditor import Auditor
-    from dovecote.audit.store import Store
+    # The list of all commands would take longer with what only this one needs.
+    with needs("consume", user="dovecote audit"):
+        from dovecote.audit.auditor import Auditor
+        from dovecote.audit.store import Store
+        from dovecote.observe.audit_settings import AuditSettings
+        from dovecote.observe.sources import read
 
     settings = read(AuditSettings, config, os.environ)
     plan = _plan(settings, since)
@@ -128,7 +133,7 @@ def _verify(file: Path) -> None:
     typer.echo(f"{file}: each statement fits the one before")
 
 
-def _plan(settings: AuditSettings, since: datetime | None) -> "Plan":
+def _plan(settings: "AuditSettings", since: datetime | None) -> "Plan":
     """
     Return what is audited as plain values.
 
@@ -175,7 +180,7 @@ def _plan(settings: AuditSettings, since: datetime | None) -> "Plan":
     )
 
 
-def _outbox(name: str, source: OutboxSource) -> "Outbox":
+def _outbox(name: str, source: "OutboxSource") -> "Outbox":
     from dovecote.audit.parts import Outbox
 
     return Outbox(
@@ -189,7 +194,7 @@ def _outbox(name: str, source: OutboxSource) -> "Outbox":
     )
 
 
-def _follower(name: str, source: ConsumerSource) -> "Follower":
+def _follower(name: str, source: "ConsumerSource") -> "Follower":
     from dovecote.audit.parts import Follower
 
     assert source.inbox is not None  # noqa: S101  # those without are left out

@@ -3,11 +3,12 @@
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dovecote.cli import printed
+from dovecote.cli.extras import needs
 from dovecote.cli.options import (
     EXAMPLE,
     JsonOption,
@@ -15,10 +16,10 @@ from dovecote.cli.options import (
     RequiredConfigOption,
     time_of,
 )
-from dovecote.observe.find import Life, One, Query
-from dovecote.observe.find import find as find_all
-from dovecote.observe.sources import WatchSettings, read
 from outbox.errors import BadSettings
+
+if TYPE_CHECKING:
+    from dovecote.observe.find import Life, One
 
 _ID = typer.Argument(metavar="ID", help="The id of an event.", show_default=False)
 _KEY = typer.Option("--key", metavar="KEY", help="Only this key, as text.")
@@ -64,6 +65,12 @@ def find(
 
     Example: dovecote find 0190b3f2-6c1e-7a55-8d0e-2f6f3a1c9b10 --config watch.toml
     """
+    # The list of all commands would take twice as long with what only this one needs.
+    with needs("consume", user="dovecote find"):
+        from dovecote.observe.find import Query
+        from dovecote.observe.find import find as find_all
+        from dovecote.observe.sources import WatchSettings, read
+
     watch = read(WatchSettings, config, environ=os.environ)
     query = Query(
         id=id_, key=_bytes(key, key_hex), topic=topic, since=since, until=until, limit=limit
@@ -88,7 +95,7 @@ def _bytes(key: str | None, key_hex: str | None) -> bytes | None:
         raise BadSettings(msg) from None
 
 
-def _lines(life: Life) -> Iterator[str]:
+def _lines(life: "Life") -> Iterator[str]:
     if life.left_out:
         yield f"{life.left_out:,} older events are left out; --limit shows more"
     for each in life.events:
@@ -105,7 +112,7 @@ def _lines(life: Life) -> Iterator[str]:
         yield "the answer is incomplete: mend what failed, and ask again"
 
 
-def _one(one: One) -> Iterator[str]:
+def _one(one: "One") -> Iterator[str]:
     yield (
         f"event {printed.text(one.id)}  source {printed.text(one.source)}  "
         f"topic {printed.text(one.topic or '?')}  key {printed.key(one.key)}"

@@ -31,9 +31,9 @@ def make(bootstrap: str) -> None:
     """
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     wanted = [NewTopic(topic, configs.PARTITIONS, 1, config=_KEPT) for topic in TOPICS]
-    for made in admin.create_topics(wanted).values():
+    for made in admin.create_topics(wanted, request_timeout=_SECONDS).values():
         try:
-            made.result(_SECONDS)
+            made.result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise

@@ -5,6 +5,7 @@ DovecoteError
 └── StackError               a server of the embedded stack is not as asked for
     ├── JavaMissing          no Java >= 17 was found; the message says where it was looked for
     ├── JarsMissing          jars could not be fetched; the message says what to do offline
+    │   └── JarsDiffer       what was fetched has other checksums than those that are kept
     ├── ServerFailed         a server did not start or stop; the message quotes its log
     ├── ServerNotRunning     a server was to be paused or resumed, but does not run
     ├── UnknownVersion       there is no such version here; the message lists those that are
@@ -24,6 +25,10 @@ class JavaMissing(StackError):
 
 class JarsMissing(StackError):
     """Jars could not be fetched."""
+
+
+class JarsDiffer(JarsMissing):
+    """The jars that were fetched have other checksums than those that are kept."""
 
 
 class ServerFailed(StackError):

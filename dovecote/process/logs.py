@@ -1,18 +1,25 @@
 """One log line per fact, on stderr, as text or as JSON; text of others stays within its line."""
 
+import contextlib
+import fcntl
 import json
 import logging
 import re
 import sys
+import time
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import TextIO
 
 _MOST = 4_000
 """Most characters of a line that are logged."""
 _LINES = 100
 """Most lines of a traceback that are logged."""
+# A reader of the log that is as slow as this is not waited for either.
+_TURN_SECONDS, _TRY_SECONDS = 2.0, 0.001
 _INDENT = "    "
 _FRAME = re.compile(r'[ |]*File "')
 # Libraries that Dovecote brings, and that log more than an operator wants to know.
@@ -97,6 +104,36 @@ class _Json(logging.Formatter):
         return json.dumps(fields)
 
 
+class _InTurn(logging.StreamHandler[TextIO]):
+    """Writes a record at a time, also beside the other processes with which it shares a log."""
+
+    turns: int | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.nullcontext() if self.turns is None else _turn(self.turns):
+            super().emit(record)
+
+
+@contextmanager
+def _turn(descriptor: int) -> Iterator[None]:
+    """Hold the file for this process; a stopped process may hold it, and is not waited for."""
+    deadline = time.monotonic() + _TURN_SECONDS
+    while not _held(descriptor) and time.monotonic() < deadline:
+        time.sleep(_TRY_SECONDS)
+    try:
+        yield
+    finally:
+        fcntl.lockf(descriptor, fcntl.LOCK_UN)
+
+
+def _held(descriptor: int) -> bool:
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # as the systems say it
+        return False
+    return True
+
+
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
@@ -136,7 +173,7 @@ def configure(
     The loggers of an application are shown from the same level on.
     """
     least = logging.getLevelNamesMapping()[level.upper()]
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _InTurn(sys.stderr)
     handler.setFormatter(_Json(process) if form is LogFormat.JSON else _Text(process))
     logging.basicConfig(level=least, handlers=[handler], force=True)
     for name in _QUIET:
@@ -144,3 +181,14 @@ def configure(
         if library.level == logging.NOTSET:  # otherwise the application has chosen one
             library.setLevel(logging.WARNING)
     return logging.getLogger("dovecote")
+
+
+def share_log(descriptor: int) -> None:
+    """
+    Write whole records, where several processes share a log and this file, which they lock.
+
+    Only up to 4,096 bytes at once are whole by themselves in a pipe, and a traceback is longer.
+    """
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _InTurn):
+            handler.turns = descriptor

@@ -17,8 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
-from psycopg import ProgrammingError
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -46,7 +44,6 @@ from dovecote.process.references import (
     with_place,
 )
 from outbox.errors import BadSettings
-from outbox.postgres.session import unreadable
 from outbox.secrets import Read, Reread, fresh_all
 from outbox.tokens.identity import KEY, require_fit
 
@@ -201,6 +198,10 @@ def _dsn(value: object, _: object, info: ValidationInfo) -> str:
 
 
 def _conninfo(parameters: Mapping[str, str], *, anew: bool) -> str:
+    # Settings without a database, such as those of a worker of Spark, do not load the driver.
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import make_conninfo
+
     try:
         return make_conninfo(**fresh_all(parameters, anew=anew))
     except ProgrammingError as error:
@@ -217,6 +218,11 @@ def _parsed(read: Read, *, anew: bool) -> str:
 
 
 def _parts(text: str) -> dict[str, Any]:
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    from outbox.postgres.session import unreadable
+
     try:
         return conninfo_to_dict(text)
     except ProgrammingError:

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import Any
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
@@ -16,22 +18,41 @@ def on_end(end: Callable[..., object]) -> None:
     """
     Call `end` when this process is asked to end; only the main thread may call this.
 
+    A thread of its own calls `end`, which may take any lock. A signal comes between any two steps
+    of the main thread, such as two steps of an event's `wait`: `set` would wait for that for ever.
+
     A process that is forked from this one, such as a handler's own, does not: it has neither our
     threads nor anything to end, and would never hear of the signal.
     """
-    for number, known in _ours.items():
-        known.append((end, signal.signal(number, end)))
+    _heard(end)
 
 
 @contextmanager
 def ending_within(end: Callable[..., object]) -> Iterator[None]:
     """As `on_end`, until the end of the block."""
-    on_end(end)
+    asked = _heard(end)
     try:
         yield
     finally:
         for number, known in _ours.items():
             signal.signal(number, _handler(known.pop()[1]))
+        asked.put(None)
+
+
+def _heard(end: Callable[..., object]) -> "SimpleQueue[int | None]":
+    asked: SimpleQueue[int | None] = SimpleQueue()
+
+    def asks(number: int, _: object) -> None:
+        asked.put(number)  # one of the few calls that are safe in the middle of another of theirs
+
+    def calls() -> None:
+        while (number := asked.get()) is not None:
+            end(number, None)
+
+    threading.Thread(target=calls, name="ending", daemon=True).start()
+    for number, known in _ours.items():
+        known.append((asks, signal.signal(number, asks)))
+    return asked
 
 
 def _forked() -> None:

@@ -3,10 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -15,17 +12,14 @@ from prometheus_client.registry import Collector
 
 from dovecote.process.http import server
 from dovecote.process.http.connections import Bounds
+from dovecote.processes import asking
+from dovecote.processes.child import CALLER
 from dovecote.processes.parent import Parent
 from dovecote.processes.rules.numbers import LABEL, together
 
-_SECONDS, _ANSWER_SECONDS = 5.0, 60.0
-_OWN = frozenset(
-    {
-        *("connection", "content-length", "date", "host", "keep-alive", "origin", "server", "te"),
-        *("trailer", "transfer-encoding", "upgrade", "proxy-connection", "expect"),
-    }
-)
-"""Headers of one connection, which are not handed on; `server` has judged host and origin."""
+_SECONDS, _LOOK_EVERY = 5.0, 1.0
+_MOST_SCRAPES = 4
+_OK, _NOT_FOR_THEM = 200, frozenset({401, 403})
 
 _log = logging.getLogger("dovecote.processes")
 
@@ -57,7 +51,8 @@ def answering(
     with server.serve(
         front, host, port, hosts=hosts, bounds=bounds, health=parent, numbers=None
     ) as bound:
-        _log.info("serving for all processes on %s:%d", host, bound)
+        shown = f"[{host}]" if ":" in host else host
+        _log.info("serving for all processes on http://%s:%d", shown, bound)
         yield
 
 
@@ -90,70 +85,85 @@ class _Front:
     def __init__(self, parent: Parent, max_body: int) -> None:
         self._parent, self._max_body = parent, max_body
         self._own = ProcessNumbers(parent)
-        # Apart from the loop's threads, which long requests may fill.
-        self._askers = ThreadPoolExecutor(16, "scrape")
+        self._scrapes = asyncio.Semaphore(_MOST_SCRAPES)
 
     async def __call__(
         self, scope: server.Scope, receive: server.Receive, send: server.Send
     ) -> None:
         if scope["path"] == "/metrics":
-            await self._metrics(scope, send)
+            if scope["method"] not in {"GET", "HEAD"}:
+                await server.refuse(send, 405, "only GET and HEAD", {"allow": "GET, HEAD"})
+                return
+            async with self._scrapes:
+                await self._metrics(scope, send)
         elif self._max_body:
             await self._hand_on(scope, receive, send)
         else:
             await server.refuse(send, 404, "try /metrics, /healthz or /readyz")
 
     async def _metrics(self, scope: server.Scope, send: server.Send) -> None:
-        if scope["method"] not in {"GET", "HEAD"}:
-            await server.refuse(send, 405, "only GET and HEAD", {"allow": "GET, HEAD"})
-            return
-        request = _Request("GET", "/metrics", _headers(scope), seconds=_SECONDS)
-        loop = asyncio.get_running_loop()
-        ports = self._parent.ports()
-        asked = [loop.run_in_executor(self._askers, _asked, port, request) for _, port in ports]
+        request = asking.Request("GET", "/metrics", self._request(scope).headers)
+        ports = [each for each in self._parent.ports() if not self._parent.is_silent(each[0])]
+        found = await asyncio.gather(*(_shown(port, request) for _, port in ports))
         answers = [
             (number, answer)
-            for (number, _), answer in zip(ports, await asyncio.gather(*asked), strict=True)
+            for (number, _), answer in zip(ports, found, strict=True)
             if answer is not None
         ]
-        refused = next((answer for _, answer in answers if answer.status != 200), None)  # noqa: PLR2004
+        refused = next((answer for _, answer in answers if answer.status in _NOT_FOR_THEM), None)
         if refused is not None:  # they all have the same tokens
-            await _passed(send, refused)
+            await _passed(send, refused, scope)
             return
-        texts = [(number, answer.body.decode()) for number, answer in answers]
-        text = await loop.run_in_executor(self._askers, self._text, texts)
+        # One that is too busy to show its metrics takes those of the others from nobody.
+        texts = [(number, each.body.decode()) for number, each in answers if each.status == _OK]
+        text = await asyncio.to_thread(self._text, texts)
         await server.answer(send, 200, text, kind=CONTENT_TYPE_LATEST)
 
     def _text(self, texts: list[tuple[int, str]]) -> bytes:
         return generate_latest(_All(self._own, texts))
 
+    def _request(self, scope: server.Scope) -> asking.Request:
+        address = (scope.get("client") or ("",))[0]
+        return asking.request_of(scope, (CALLER, f"{self._parent.secret} {address}"))
+
     async def _hand_on(
         self, scope: server.Scope, receive: server.Receive, send: server.Send
     ) -> None:
-        body = b""
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            body += message.get("body", b"")
-            if len(body) > self._max_body:
-                why = f"the body is longer than {self._max_body} bytes"
-                await server.refuse(send, 413, why, {"connection": "close"})
-                return
-            if not message.get("more_body"):
-                break
-        query = scope["query_string"]
-        path = scope["raw_path"].decode("ascii") + (f"?{query.decode('ascii')}" if query else "")
-        request = _Request(scope["method"], path, _headers(scope), body)
-        for _, port in self._parent.ports():
-            answer = await asyncio.to_thread(_asked, port, request)
-            if answer is not None:
-                await _passed(send, answer)
-                return
-            if scope["method"] not in {"GET", "HEAD"}:
-                break  # it may have been done before the process ended
+        request = self._request(scope)
+        for number, port in self._parent.ports():
+            try:
+                answer = await self._answered(number, port, request, receive)
+            except asking.Unreached:
+                continue
+            except asking.Unanswered:
+                if scope["method"] in {"GET", "HEAD"} and not request.has_body:
+                    continue
+                why = "its process ended first: see whether it was done, before you ask again"
+                await server.refuse(send, 503, why, {"connection": "close"})
+            except asking.TooLong as error:
+                await server.refuse(send, 413, str(error), {"connection": "close"})
+            except asking.Gone:
+                pass  # nobody waits for an answer
+            else:
+                await _passed(send, answer, scope)
+            return
         why = "no process answers: look at /readyz, and ask again"
         await server.refuse(send, 503, why, {"retry-after": "1"})
+
+    async def _answered(
+        self, number: int, port: int, request: asking.Request, receive: server.Receive
+    ) -> asking.Answer:
+        """Return the answer of a process, for which there is time as long as it is well."""
+        answer = asyncio.create_task(asking.ask(port, request, receive, self._max_body))
+        try:
+            while not (await asyncio.wait({answer}, timeout=_LOOK_EVERY))[0]:
+                if self._parent.is_silent(number):
+                    msg = f"process {number} does not answer any more"
+                    raise asking.Unanswered(msg)
+            return answer.result()
+        finally:
+            answer.cancel()
+            await asyncio.gather(answer, return_exceptions=True)
 
 
 class _All(Collector):
@@ -166,51 +176,23 @@ class _All(Collector):
         yield from together(self._texts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    method: str
-    path: str
-    headers: Sequence[tuple[str, str]]
-    body: bytes = b""
-    seconds: float = _ANSWER_SECONDS
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    status: int
-    headers: Sequence[tuple[str, str]]
-    body: bytes
-
-
-def _asked(port: int, request: _Request) -> _Answer | None:
-    """Ask a process of ours; None: it does not answer."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=request.seconds)
+async def _shown(port: int, request: asking.Request) -> asking.Answer | None:
+    """Ask a process for its metrics; None: it does not answer."""
     try:
-        connection.putrequest(request.method, request.path, skip_accept_encoding=True)
-        # One by one, because the process refuses some of them if they come twice.
-        for name, value in request.headers:
-            connection.putheader(name, value)
-        connection.putheader("content-length", str(len(request.body)))
-        connection.endheaders(request.body)
-        answer = connection.getresponse()
-        return _Answer(answer.status, answer.getheaders(), answer.read())
-    except (OSError, HTTPException):
+        return await asyncio.wait_for(asking.ask(port, request), _SECONDS)
+    except (asking.Unreached, asking.Unanswered, TimeoutError):
         return None
-    finally:
-        connection.close()
 
 
-def _headers(scope: server.Scope) -> list[tuple[str, str]]:
-    found = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
-    return [(name, value) for name, value in found if name not in _OWN]
-
-
-async def _passed(send: server.Send, answer: _Answer) -> None:
+async def _passed(send: server.Send, answer: asking.Answer, scope: server.Scope) -> None:
     kept = [
-        (name.lower().encode("latin-1"), value.encode("latin-1"))
+        (name, value)
         for name, value in answer.headers
-        if name.lower() not in _OWN
+        if name.decode("latin-1") not in asking.OF_A_CONNECTION
     ]
-    kept.append((b"content-length", str(len(answer.body)).encode()))
+    length = str(len(answer.body)).encode()
+    if scope["method"] == "HEAD":  # of the answer to a GET
+        length = dict(answer.headers).get(b"content-length", length)
+    kept.append((b"content-length", length))
     await send({"type": "http.response.start", "status": answer.status, "headers": kept})
     await send({"type": "http.response.body", "body": answer.body})

@@ -11,7 +11,8 @@ from prometheus_client.registry import Collector
 
 from dovecote.process.health import StateNumbers
 from dovecote.process.http.connections import Bounds
-from dovecote.process.http.server import serve
+from dovecote.process.http.server import App, serve
+from dovecote.process.memory import take_turns
 from dovecote.process.tokens import ReadyWithTokens, TokenNumbers
 from dovecote.push.api.access import hashed
 from dovecote.push.api.app import application
@@ -67,12 +68,14 @@ def running(
     settings: PushSettings,
     make: Callable[[Book], tuple[Delivers, CollectorRegistry]],
     environ: Mapping[str, str] = os.environ,
+    *,
+    around: Callable[[App], App] | None = None,
 ) -> Iterator[Running]:
     """
     Deliver the subscriptions in the database, and serve the API, until the block ends.
 
     `make` takes the book in which the engine notes its attempts; it returns the engine and its
-    metrics.
+    metrics. `around` gets the application, and returns what is served in its place.
 
     Raises:
         BadSettings: the address cannot be listened on, a key is not valid, or there is no token.
@@ -128,7 +131,7 @@ def running(
         http = settings.http
         port = stack.enter_context(
             serve(
-                app,
+                app if around is None else around(app),
                 http.host,
                 http.port,
                 hosts=http.hosts,
@@ -169,7 +172,7 @@ def engine(settings: PushSettings) -> Callable[[Book], tuple[Delivers, Collector
     )
 
     def make(book: Book) -> tuple[Delivers, CollectorRegistry]:
-        made = Engine(surroundings, book)
+        made = Engine(surroundings, book, crowded=take_turns)
         return made, made.metrics.registry
 
     return make

@@ -35,7 +35,7 @@ def topics(bootstrap: str) -> Iterator[MakeTopic]:
         name = name or f"test-{uuid4().hex}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
         wanted = NewTopic(name, partitions, config=settings)
-        admin.create_topics([wanted])[name].result(_SECONDS)
+        admin.create_topics([wanted], request_timeout=_SECONDS)[name].result()
         made.append(name)
         # The controller knows the topic; the broker may be a moment late.
         end = monotonic() + _SECONDS
@@ -57,9 +57,9 @@ def topics(bootstrap: str) -> Iterator[MakeTopic]:
 def _delete(admin: AdminClient, names: list[str]) -> None:
     if not names:
         return
-    for deleted in admin.delete_topics(names).values():
+    for deleted in admin.delete_topics(names, request_timeout=_SECONDS).values():
         try:
-            deleted.result(_SECONDS)
+            deleted.result()
         except KafkaException as error:
             # The test may have deleted the topic itself.
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:

@@ -9,14 +9,22 @@ from typing import Literal
 from psycopg import Connection, sql
 
 from outbox.errors import BadSettings
+from outbox.postgres.defaults import DEFAULT_SCHEMA
 from outbox.postgres.ours import cursor
 from outbox.schema.belongings import Belongings
 from outbox.schema.migrations import Migration, Migrations
 from outbox.schema.templates import array, fill, literal
 
-__all__ = ["Migration", "Roles", "fill", "install", "migrations", "require", "script"]
-
-DEFAULT_SCHEMA = "outbox"
+__all__ = [
+    "DEFAULT_SCHEMA",
+    "Migration",
+    "Roles",
+    "fill",
+    "install",
+    "migrations",
+    "require",
+    "script",
+]
 
 _OUTBOX = Migrations(__name__, "outbox", "outbox", DEFAULT_SCHEMA)
 

@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from outbox import schema as outbox_schema
 from outbox.errors import DovecoteError, NotAllowed, NoTransaction, SchemaMissing
 from outbox.event import Event, Limits
-from outbox.postgres.session import hides_rows
-from outbox.schema.belongings import showing
 from outbox.tracing import gate
 from outbox.writing import statements
 
@@ -45,6 +42,11 @@ class Append(NamedTuple):
         """
         Return the error to raise in place of the server's, or None if there is nothing to add.
         """
+        # An error needs them, and no import of `outbox`.
+        from outbox import schema as outbox_schema
+        from outbox.postgres.session import hides_rows
+        from outbox.schema.belongings import showing
+
         sqlstate = getattr(error, "sqlstate", None)
         if sqlstate in _NOT_INSTALLED and not _within(error):
             where = repr(database) if database else "this database"

@@ -6,9 +6,10 @@ libraries.
 """
 
 # ruff: noqa: ANN401 # these take and return whatever the library's own methods do
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-import psycopg
+if TYPE_CHECKING:
+    import psycopg
 
 
 class SQLAlchemySession(Protocol):
@@ -53,9 +54,13 @@ class AsyncpgConnection(Protocol):
     async def fetchrow(self, query: str, *args: Any) -> Any: ...
 
 
-SyncConnection: TypeAlias = (
-    psycopg.Connection[Any] | SQLAlchemySession | SQLAlchemyConnection | DjangoConnection
-)
-AsyncConnection: TypeAlias = (
-    psycopg.AsyncConnection[Any] | SQLAlchemyAsync | SQLAlchemyAsyncScoped | AsyncpgConnection
-)
+if TYPE_CHECKING:
+    SyncConnection: TypeAlias = (
+        psycopg.Connection[Any] | SQLAlchemySession | SQLAlchemyConnection | DjangoConnection
+    )
+    AsyncConnection: TypeAlias = (
+        psycopg.AsyncConnection[Any] | SQLAlchemyAsync | SQLAlchemyAsyncScoped | AsyncpgConnection
+    )
+else:
+    # psycopg is four fifths of what an import of `outbox` would cost, and not everybody uses it.
+    SyncConnection = AsyncConnection = Any

@@ -6,14 +6,11 @@ from datetime import datetime
 from functools import lru_cache
 from itertools import chain, count
 from json import dumps
-from typing import NamedTuple, TypeAlias
-
-from psycopg import sql
+from typing import LiteralString, NamedTuple, TypeAlias
 
 from outbox.envelope import TRACEPARENT
 from outbox.errors import InvalidEvent
 from outbox.event import Event, Headers, Limits, require_headers
-from outbox.postgres.ours import Ours
 from outbox.tracing.headers import with_trace
 
 # A record in such a topic would pass for Kafka's own, for a relay's progress, for an operator's
@@ -35,6 +32,8 @@ class Statement(NamedTuple):
 
     def ours(self) -> list[object]:
         """Return the parameters for another library's cursor on psycopg's connection."""
+        from outbox.postgres.ours import Ours
+
         return [None if param is None else Ours(param) for param in self.params]
 
     def numbered(self) -> str:
@@ -163,33 +162,41 @@ def _split(pairs: Sequence[tuple[str, bytes | None]]) -> tuple[list[str], list[b
 @lru_cache(maxsize=64)
 def _plain(schema: str) -> bytes:
     # By far the most frequent case: omitted parameters cost nothing.
-    query = sql.SQL(
+    return _in(
+        schema,
         "SELECT {}.append(%t::text, %b::bytea, %b::bytea, %t::text, %t::uuid, %t::text,"
-        " %t::text, %b::timestamptz, %t::text)"
+        " %t::text, %b::timestamptz, %t::text)",
     )
-    return query.format(sql.Identifier(schema)).as_bytes()
 
 
 @lru_cache(maxsize=64)
 def _one(schema: str) -> bytes:
     # As bytes: composing it anew for each event would cost as much as executing it.
-    query = sql.SQL(
+    return _in(
+        schema,
         "SELECT {}.append(%t::text, %b::bytea, %b::bytea, %t::text, %t::uuid, %t::text,"
-        " %t::text, %b::timestamptz, %t::text, %t::text[], %b::bytea[])"
+        " %t::text, %b::timestamptz, %t::text, %t::text[], %b::bytea[])",
     )
-    return query.format(sql.Identifier(schema)).as_bytes()
 
 
 @lru_cache(maxsize=64)
 def _many(schema: str) -> bytes:
     # As bytes: composing it anew for each event would cost as much as executing it.
-    query = sql.SQL(
+    return _in(
+        schema,
         # Nullable columns go in binary: in text, NULL is just a word if `array_nulls` is off.
         "SELECT {}.append_many(%t::text[], %b::bytea[], %b::bytea[], %t::text[], %t::uuid[],"
         " %t::text[], %b::text[], %b::timestamptz[], %b::text[], %b::int4[], %t::text[],"
-        " %b::bytea[])"
+        " %b::bytea[])",
     )
-    return query.format(sql.Identifier(schema)).as_bytes()
+
+
+def _in(schema: str, query: LiteralString) -> bytes:
+    """Return a query with the schema's quoted name in place of `{}`."""
+    # The first event that is written needs it, and no import of `outbox`.
+    from psycopg import sql
+
+    return sql.SQL(query).format(sql.Identifier(schema)).as_bytes()
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ from spark_jobs.operators.alarms import Ident
 from spark_jobs.operators.pairing import calls
 from spark_jobs.operators.pairing import operator as pairing
 from spark_jobs.operators.reading import OperatorSettings, key_of
-from spark_jobs.operators.sessions import operator as sessions
+from spark_jobs.operators.sessions.keys import SessionsOfKey, SessionState
 from spark_jobs.operators.settings import (
     PairingSettings,
     SessionsSettings,
@@ -31,7 +31,7 @@ def entries(state: Any, settings: OperatorSettings) -> Iterator[Entry]:  # noqa:
     then; None: never by that clock.
     """
     match state, settings:
-        case sessions.SessionState(), SessionsSettings():
+        case SessionState(), SessionsSettings():
             for ident, held in state.keys.items():
                 yield _head(ident, held.clock, state.clocks, settings) | _sessions(
                     held, state, settings
@@ -65,9 +65,7 @@ def _key(ident: Ident, settings: OperatorSettings | WindowedSettings) -> Any:  #
     return key.decode(errors="replace")
 
 
-def _sessions(
-    held: sessions.SessionsOfKey, state: sessions.SessionState, settings: SessionsSettings
-) -> Entry:
+def _sessions(held: SessionsOfKey, state: SessionState, settings: SessionsSettings) -> Entry:
     lasts = milliseconds(settings.gap) + milliseconds(settings.grace)
     since = max(held.arrived, state.behind_at)
     close, forget = wait(settings.close_after), wait(settings.forget_after)

@@ -6,6 +6,7 @@ stored; alarms are set anew.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import msgpack
@@ -22,7 +23,7 @@ from spark_jobs.operators.delay import Delay
 from spark_jobs.operators.pairing import operator as pairing
 from spark_jobs.operators.pairing.calls import Call, CallsOfKey, Event, begin, remembered
 from spark_jobs.operators.pairing.operator import Pairing
-from spark_jobs.operators.sessions import operator as sessions
+from spark_jobs.operators.sessions.keys import Open, SessionsOfKey, SessionState
 from spark_jobs.operators.sessions.operator import Sessions
 from spark_jobs.operators.step import NEVER, Operator
 
@@ -43,12 +44,10 @@ def encode(operator: Operator[Any], state: Any) -> bytes:  # noqa: ANN401  # the
         return state.data
     if isinstance(operator, Aggregation):
         return encoded(state)
+    if isinstance(state, SessionState):
+        return _sessions(state)
     kind = type(operator)
-    document = [FORMAT, _NAMES[kind], _BODIES[kind](state)]
-    try:
-        return _packed(document)
-    except OverflowError:
-        return _packed(_without_big(document))
+    return _whole([FORMAT, _NAMES[kind], _BODIES[kind](state)])
 
 
 def decode(operator: Operator[Any], data: bytes) -> Any:  # noqa: ANN401  # the operator's own
@@ -89,6 +88,13 @@ def _other_format(number: object) -> str:
     )
 
 
+def _whole(document: object) -> bytes:
+    try:
+        return _packed(document)
+    except OverflowError:
+        return _packed(_without_big(document))
+
+
 def _packed(document: object) -> bytes:
     data: bytes = msgpack.packb(document)
     return data
@@ -113,18 +119,39 @@ def _extended(code: int, data: bytes) -> int:
     return int(data)
 
 
-def _sessions(state: sessions.SessionState) -> list[Any]:
-    keys = [
-        (
-            ident,
-            held.clock,
-            held.arrived,
-            held.floor,
-            [(each.start, each.end, each.value, each.revision) for each in held.open],
-        )
-        for ident, held in state.keys.items()
-    ]
-    return [state.behind_at, list(state.clocks.items()), keys]
+def _sessions(state: SessionState) -> bytes:
+    """
+    Return a state of sessions as bytes.
+
+    Of many keys, only those are packed that have changed: in a large state, most have not.
+    """
+    keys, packed, touched = state.keys, state.packed, state.touched
+    if _MANY * len(touched) > len(keys):  # together, each takes half as long
+        packed.clear()
+        touched.clear()
+        told = [_of_key(ident, held) for ident, held in keys.items()]
+        clocks = list(state.clocks.items())
+        return _whole([FORMAT, _NAMES[Sessions], [state.behind_at, clocks, told]])
+    new = list(islice(reversed(keys), len(keys) - len(packed)))
+    for ident in chain(filter(packed.__contains__, touched), reversed(new)):
+        packed[ident] = _whole(_of_key(ident, keys[ident]))
+    touched.clear()
+    head = [FORMAT, _NAMES[Sessions], state.behind_at, list(state.clocks.items())]
+    number, name, behind_at, packed_clocks = map(_packed, head)
+    count = _PACKER.pack_array_header(len(keys))
+    parts = _THREE, number, name, _THREE, behind_at, packed_clocks, count, *packed.values()
+    return b"".join(parts)
+
+
+def _of_key(ident: Ident, held: SessionsOfKey) -> tuple[Any, ...]:
+    open_ = [(each.start, each.end, each.value, each.revision) for each in held.open]
+    return ident, held.clock, held.arrived, held.floor, open_
+
+
+_MANY = 2
+"""All keys are packed together if at least one in so many has changed."""
+_PACKER = msgpack.Packer()
+_THREE: bytes = _PACKER.pack_array_header(3)
 
 
 def _pairing(state: pairing.PairState) -> list[Any]:
@@ -158,12 +185,10 @@ def _delay(state: delay.DelayState) -> list[Any]:
     return [state.taken, state.waiting]
 
 
-def _restored_sessions(operator: Sessions, body: list[Any]) -> sessions.SessionState:
+def _restored_sessions(operator: Sessions, body: list[Any]) -> SessionState:
     behind_at, clocks, keys = body
     held = {
-        _ident(ident): sessions.SessionsOfKey(
-            clock, arrived, floor, [sessions.Open(*each) for each in open_]
-        )
+        _ident(ident): SessionsOfKey(clock, arrived, floor, [Open(*each) for each in open_])
         for ident, clock, arrived, floor, open_ in keys
     }
     return operator.restore(held, dict(clocks), behind_at)
@@ -247,7 +272,6 @@ def _without_count(body: list[Any]) -> list[Any]:
 
 
 _BODIES: Mapping[type, Callable[[Any], list[Any]]] = {
-    Sessions: _sessions,
     Pairing: _pairing,
     Delay: _delay,
 }

@@ -5,7 +5,7 @@ from typing import Any
 from spark_jobs.operators import delay
 from spark_jobs.operators.aggregation import windows as aggregation
 from spark_jobs.operators.pairing import operator as pairing
-from spark_jobs.operators.sessions import operator as sessions
+from spark_jobs.operators.sessions.keys import SessionState
 
 
 def keys(state: Any) -> int:  # noqa: ANN401  # the operator's own
@@ -18,7 +18,7 @@ def opened(state: Any) -> int:  # noqa: ANN401  # as above
     Return how many sessions, windows, unpaired events or waiting records are still to come out.
     """
     match state:
-        case sessions.SessionState():
+        case SessionState():
             return sum(len(held.open) for held in state.keys.values())
         case pairing.PairState():
             return sum(len(held.events) + len(held.open) for held in state.keys.values())

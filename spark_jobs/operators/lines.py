@@ -12,6 +12,7 @@ from spark_jobs.operators.reading import OperatorSettings, key_of
 from spark_jobs.operators.settings import WindowedSettings
 from spark_jobs.operators.step import (
     Ahead,
+    Closed,
     Failed,
     Input,
     Late,
@@ -52,6 +53,9 @@ def line(output: Output, now: int, settings: OperatorSettings) -> dict[str, Any]
             return head | place | {"reason": reason} | ({"events": events} if events > 1 else {})
         case Released(value):
             msg = f"the released value is no record: {type(value).__name__}"
+            raise TypeError(msg)
+        case Closed():
+            msg = "sessions by columns have a line each: ask for their `sessions`"
             raise TypeError(msg)
 
 

@@ -1,8 +1,7 @@
 """Read from a record what an operator needs: key, time, and the part of the value that it uses."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from itertools import count, repeat
+from itertools import count
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -25,7 +24,7 @@ from spark_jobs.operators.settings import (
     WindowedSettings,
     milliseconds,
 )
-from spark_jobs.operators.step import Ahead, Failed, Input
+from spark_jobs.operators.step import Ahead, Failed, Input, Inputs
 
 Read: TypeAlias = Callable[[Record, Any], Input | Failed]
 """Makes an operator's input of a record; the second argument comes back with it."""
@@ -40,9 +39,6 @@ OperatorSettings: TypeAlias = (
 )
 
 _TIME = itemgetter(1)
-
-# Calls tuple's own constructor; the named tuple's takes three times as long.
-_input: Callable[[Iterable[Any]], Input] = partial(tuple.__new__, Input)
 
 # Kafka and Spark have no later times, and state and results cannot express any.
 _MOST = 2**63 - 1
@@ -79,7 +75,7 @@ def many_reader(settings: OperatorSettings) -> ReadMany:
 
 def read_columns(
     read: ReadMany, columns: Sequence[Sequence[Any]], failed: list[Failed]
-) -> list[Input]:
+) -> Sequence[Input]:
     """Return the inputs of the records in `columns`, each with its number, as `read` does."""
     found = read.whole(columns) if isinstance(read, _Windowed) else None
     if found is not None:
@@ -103,7 +99,9 @@ def max_ahead(settings: OperatorSettings) -> int | None:
     return None if settings.max_ahead is None else milliseconds(settings.max_ahead)
 
 
-def believable(inputs: list[Input], now: int, most: int | None, ahead: list[Ahead]) -> list[Input]:
+def believable(
+    inputs: Sequence[Input], now: int, most: int | None, ahead: list[Ahead]
+) -> Sequence[Input]:
     """
     Return the records that are at most `most` ahead of `now`; the others go into `ahead`.
 
@@ -113,7 +111,8 @@ def believable(inputs: list[Input], now: int, most: int | None, ahead: list[Ahea
     if most is None or not now:
         return inputs
     limit = now + most
-    if max(map(_TIME, inputs), default=0) <= limit:  # the usual case
+    times = inputs.times if isinstance(inputs, Inputs) else map(_TIME, inputs)
+    if max(times, default=0) <= limit:  # the usual case
         return inputs
     ahead += [Ahead(each, _ahead(each.time, now, most)) for each in inputs if each[1] > limit]
     return [each for each in inputs if each[1] <= limit]
@@ -137,6 +136,13 @@ def key_of(text: bytes, settings: WindowedSettings) -> str | list[Any]:
         text.decode(errors="replace") if settings.key == "record" else from_json(text)
     )
     return found
+
+
+def keys_of(texts: Sequence[bytes], settings: WindowedSettings) -> list[Any]:
+    """Return keys in readable form, as `key_of` does each."""
+    if settings.key == "record":
+        return [each.decode(errors="replace") for each in texts]
+    return list(map(from_json, texts))
 
 
 def field_keys(names: tuple[str, ...], values: Iterable[bytes | None]) -> list[bytes | None]:
@@ -171,7 +177,7 @@ class _Windowed:
         self._fields, self._field = fields, field
         self._parses = bool(parses or self._key or self._event_time)
 
-    def whole(self, columns: Sequence[Sequence[Any]]) -> list[Input] | None:
+    def whole(self, columns: Sequence[Sequence[Any]]) -> Inputs | None:
         """
         Return the inputs of records, each with its number; None: one needs a closer look.
 
@@ -182,15 +188,14 @@ class _Windowed:
             return None
         if None in keys or min(times) < 0 or max(times) >= END_OF_TIME:
             return None
-        values: Iterable[Any] | None = repeat(None)
+        values: Sequence[Any] | None = [None] * len(times)
         if self._parses:
             values = None if None in raws else loads_all(raws)
             if values is not None and self._field is not None:
                 values = _fields(values, self._field)
         if values is None:
             return None
-        rows = zip(keys, times, values, topics, partitions, offsets, raws, count(), strict=False)
-        return list(map(_input, rows))
+        return Inputs(keys, times, values, topics, partitions, offsets, raws, range(len(times)))
 
     def __call__(
         self, records: Iterable[Sequence[Any]], rows: Iterable[Any], failed: list[Failed]

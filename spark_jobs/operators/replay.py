@@ -1,6 +1,6 @@
 """The stateful operators over a recorded trace."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -72,7 +72,7 @@ class TracedOperator:
         for output in step.outputs:
             yield line(output, max(self._now, now), self._settings)
 
-    def _step(self, records: list[Any], now: int, *, behind: bool = False) -> Iterator[Line]:
+    def _step(self, records: Sequence[Any], now: int, *, behind: bool = False) -> Iterator[Line]:
         self._now = max(self._now, now)
         step = self._operator.step(self._state, records, now, behind=behind)
         self._state = step.state

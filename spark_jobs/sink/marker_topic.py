@@ -74,12 +74,16 @@ class MarkerTopic:
         admin = self._admin()
         if there:
             grown = [NewPartitions(self.name, wanted)]
-            made = admin.create_partitions(grown, validate_only=dry_run)
+            made = admin.create_partitions(
+                grown, validate_only=dry_run, request_timeout=self._timeout
+            )
         else:
             topic = NewTopic(self.name, num_partitions=wanted, config=CONFIG)
-            made = admin.create_topics([topic], validate_only=dry_run)
+            made = admin.create_topics(
+                [topic], validate_only=dry_run, request_timeout=self._timeout
+            )
         try:
-            made[self.name].result(self._timeout)
+            made[self.name].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
@@ -97,8 +101,8 @@ class MarkerTopic:
     def _require_compaction(self) -> None:
         resource = ConfigResource(ResourceType.TOPIC, self.name)
         admin = self._admin()  # kept until it has answered: a client takes its requests with it
-        answer = admin.describe_configs([resource])[resource]
-        policy = answer.result(self._timeout)["cleanup.policy"].value
+        answer = admin.describe_configs([resource], request_timeout=self._timeout)[resource]
+        policy = answer.result()["cleanup.policy"].value
         if policy != "compact":
             msg = (
                 f"marker topic {self.name} has cleanup.policy={policy}: its markers would be "

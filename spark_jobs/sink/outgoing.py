@@ -1,8 +1,10 @@
 """The records that an evaluation sends out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import chain
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias, overload
 
 from outbox import envelope
 from outbox.envelope import Pair, Record
@@ -22,10 +24,93 @@ class Outgoing(NamedTuple):
     """The record it comes from."""
 
 
+Written: TypeAlias = tuple[
+    str, bytes | None, bytes | None, list[Pair] | dict[str, bytes | None], int
+]
+"""What a producer takes of a record: topic, key, value, headers and timestamp."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results(Sequence[Outgoing]):
+    """
+    Records by columns that differ in no header but their id.
+
+    A record is made when it is asked for, and writing asks for none.
+    """
+
+    common: list[Pair]
+    """The headers after the id; no two have the same name."""
+    topics: Sequence[str]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    ids: Sequence[bytes]
+    timestamps: Sequence[int]
+    sources: Sequence[str]
+    partitions: Sequence[int]
+    offsets: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, row: int) -> Outgoing: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[Outgoing]: ...
+    def __getitem__(self, row: int | slice) -> Outgoing | list[Outgoing]:
+        if isinstance(row, slice):
+            return [self[number] for number in range(*row.indices(len(self)))]
+        key, time = self.keys[row], self.timestamps[row]
+        headers = [(envelope.ID, self.ids[row]), *self.common]
+        place = self.sources[row], self.partitions[row], self.offsets[row]
+        origin = Record(*place, time, key, None, headers)
+        return Outgoing(self.topics[row], key, self.values[row], headers, time, origin)
+
+    def written(self) -> Iterator[Written]:
+        """Yield what a producer takes; the headers are valid until the next record."""
+        headers: dict[str, bytes | None] = {envelope.ID: None, **dict(self.common)}
+        for topic, key, value, id_, time in zip(
+            self.topics, self.keys, self.values, self.ids, self.timestamps, strict=True
+        ):
+            headers[envelope.ID] = id_
+            yield topic, key, value, headers, time
+
+
+@dataclass(frozen=True, slots=True)
+class Joined(Sequence[Outgoing]):
+    """Sequences of records, one after the other."""
+
+    parts: Sequence[Sequence[Outgoing]]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def __iter__(self) -> Iterator[Outgoing]:
+        return chain.from_iterable(self.parts)
+
+    @overload
+    def __getitem__(self, row: int) -> Outgoing: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[Outgoing]: ...
+    def __getitem__(self, row: int | slice) -> Outgoing | list[Outgoing]:
+        return list(self)[row]
+
+
+def written(outgoing: Iterable[Outgoing]) -> Iterator[Written]:
+    """Yield what a producer takes of each record; headers are valid until the next one."""
+    if isinstance(outgoing, Joined):
+        return chain.from_iterable(map(written, outgoing.parts))
+    if isinstance(outgoing, Results):
+        return outgoing.written()
+    return map(_WRITTEN, outgoing)
+
+
+_WRITTEN: Callable[[Outgoing], Written] = itemgetter(slice(5))
+
+
 class Evaluation(NamedTuple):
     """The result of the rows of a turn."""
 
-    outgoing: list[Outgoing]
+    outgoing: Sequence[Outgoing]
     counts: Counts
     misplaced: int = 0
     """Records that lay in a partition where their key does not belong."""

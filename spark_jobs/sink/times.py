@@ -42,6 +42,7 @@ def fitted(
 
     Each of those keeps its own time in its value, and in `ce_time`.
     """
+    outgoing = list(outgoing)
     found = [
         _restamped(each)
         if each.timestamp and (of := bounds.get(each.topic)) and not _takes(of, each, now)

@@ -17,7 +17,7 @@ from spark_jobs.errors import JobError, KafkaUnavailable
 from spark_jobs.sink import kafka_options
 from spark_jobs.sink.marker_topic import MarkerTopic, fence
 from spark_jobs.sink.markers import Marker
-from spark_jobs.sink.outgoing import Outgoing
+from spark_jobs.sink.outgoing import Outgoing, Written, written
 
 # librdkafka logs every fencing and lost connection; we get over all of them, or report them.
 _silent = logging.getLogger("dovecote.spark.librdkafka")
@@ -106,11 +106,12 @@ class Writer:
         self._partition, self._topic, self._timeout = partition, topic, timeout
         self._one_by_one = one_by_one
         self._rejected: dict[int, str] = {}
-        self._written: set[str] = set()
+        self._topics_written: set[str] = set()
         self._client = kafka_options.client(properties)
         # The number of the shuffle partition follows.
         self._transactional_ids = transactional_id.rpartition(".")[0] + "."
         self._failure: KafkaError | None = None
+        self._report = self._reported  # a new bound method for each record takes a while
         # Writers are in Spark's worker processes, which do nothing else.
         keep_freed()
         self._producer = Producer(
@@ -162,7 +163,7 @@ class Writer:
         """Commit the records, and one more to our partition of the marker topic."""
         try:
             self._producer.begin_transaction()
-            for position, record in enumerate(outgoing):
+            for position, record in enumerate(written(outgoing)):
                 self._produce(position, record)
             if self._rejected:
                 raise Poisoned(self._rejected, "too large for this client")
@@ -178,23 +179,25 @@ class Writer:
             raise self._explained(error.args[0], "write") from error
         self._call(self._producer.commit_transaction, "commit")
 
-    def _produce(self, position: int, record: Outgoing) -> None:
-        topic, key, value, headers, timestamp, _ = record
-        self._written.add(topic)
-        report = self._reporter(position) if self._one_by_one else self._reported
-        deadline = time.monotonic() + self._timeout
+    def _produce(self, position: int, record: Written) -> None:
+        topic, key, value, headers, timestamp = record
+        self._topics_written.add(topic)
+        report = self._reporter(position) if self._one_by_one else self._report
+        deadline: float | None = None
         while True:
             try:
                 self._producer.produce(
                     topic,
                     value,
                     key,
-                    headers=headers,  # type: ignore[arg-type]  # invariant list, only read
+                    headers=headers,  # type: ignore[arg-type]  # invariant, only read
                     timestamp=max(0, timestamp),
                     on_delivery=report,
                 )
             except BufferError:
-                if time.monotonic() > deadline:
+                now = time.monotonic()
+                deadline = now + self._timeout if deadline is None else deadline
+                if now > deadline:
                     msg = f"write: the broker took nothing for {self._timeout:g} s"
                     raise NotCommitted(msg) from None
                 self._producer.poll(_POLL_SECONDS)
@@ -260,7 +263,7 @@ class Writer:
             return [right("Write", "transactional id", self._transactional_ids) + ", prefixed"]
         if error.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return []
-        lacking = without_write(self._client, {self._topic.name, *self._written})
+        lacking = without_write(self._client, {self._topic.name, *self._topics_written})
         return [right("Write", "topic", topic) for topic in lacking]
 
     def _explained(self, error: KafkaError, what: str) -> NotCommitted | Poisoned:

@@ -18,6 +18,7 @@ from spark_jobs.operators.lines import named
 from spark_jobs.operators.reading import OperatorSettings
 from spark_jobs.operators.step import (
     Ahead,
+    Closed,
     Failed,
     Input,
     Late,
@@ -30,9 +31,9 @@ from spark_jobs.operators.step import (
 )
 from spark_jobs.rows.packets import BucketRows
 from spark_jobs.sink.markers import Counts, kind
-from spark_jobs.sink.outgoing import Outgoing
+from spark_jobs.sink.outgoing import Outgoing, Results
 from spark_jobs.source.topics import belongs, entry_of
-from spark_jobs.stateful.results import digest, of_sessions
+from spark_jobs.stateful.results import Columns, columns_of_closed, digest, of_closed, of_sessions
 
 _MOST_HEADS = 10_000
 """Most keys whose beginning of a result is remembered: a worker lives for months."""
@@ -77,18 +78,20 @@ class Outcome:
     """The trace contexts of some of its records, if the job is traced."""
     envelope: list[Pair] = field(default_factory=list)
     """The common headers of all results."""
-    outgoing: list[Any] = field(default_factory=list)
+    outgoing: Any = field(default_factory=list)
     """
     Outgoing records, or the form from which `decode` makes them: a result has its id in place of
     headers, and a record of a window has the reason for firing and its own headers.
     """
+    columns: Columns = ()
+    """In place of `outgoing`, before `decode`: what becomes of it when it is encoded."""
     told: bytes = b""
     """After `decode`: everything to be written, in its encoded form."""
 
     def encode(self) -> bytes:
-        *fields, outgoing, _ = [getattr(self, name) for name in self.__slots__]
-        told = msgpack.packb([self.envelope, _columns(outgoing)])
-        data: bytes = msgpack.packb([*fields, [], told])
+        *fields, outgoing, columns, _ = [getattr(self, name) for name in self.__slots__]
+        told = msgpack.packb([self.envelope, columns or _columns(outgoing)])
+        data: bytes = msgpack.packb([*fields, [], (), told])
         return data
 
     @classmethod
@@ -133,6 +136,13 @@ class Reporter:
         ahead = 0
         late = self._topics.late
         outcome.envelope = self._headers
+        match outputs:
+            case [Closed() as closed]:  # the usual case
+                outcome.handled = len(closed.keys)
+                outcome.columns = columns_of_closed(
+                    closed, self._settings, self._topics.output, self._source
+                )
+                return
         outgoing = outcome.outgoing
         for output in self._said(outputs, outgoing):
             match output:
@@ -158,12 +168,16 @@ class Reporter:
 
     def _said(self, outputs: Iterable[Output], outgoing: list[Any]) -> Iterator[Output]:
         """Put results into `outgoing`; yield the other outputs, each in its turn."""
+        topic = self._topics.output
         for kind_, run in groupby(outputs, type):
             say = self._saying.get(kind_)
             if kind_ is Session:
                 sessions: Any = list(run)
-                topic = self._topics.output
                 outgoing += of_sessions(sessions, self._settings, topic, self._source)
+            elif kind_ is Closed:
+                closed: Any
+                for closed in run:
+                    outgoing += of_closed(closed, self._settings, topic, self._source)
             elif say is not None:
                 outgoing += map(say, run)
             else:
@@ -254,25 +268,28 @@ def _one(texts: tuple[str, ...]) -> str | tuple[str, ...]:
     return texts[0] if len(set(texts)) == 1 else texts
 
 
-def _outgoing(common: list[Pair], *columns: Sequence[Any]) -> list[Outgoing]:
+def _outgoing(common: list[Pair], *columns: Sequence[Any]) -> Sequence[Outgoing]:
     """Return the records in `columns`, which are in the order of the fields from `Reporter`."""
     topics, keys, values, headers, timestamps, sources, partitions, offsets = columns
+    topics, sources = _all(topics, len(keys)), _all(sources, len(keys))
+    if {bytes}.issuperset(map(type, headers)):
+        place = sources, partitions, offsets
+        return Results(common, topics, keys, values, headers, timestamps, *place)
     pairs = [
         [(envelope.ID, each), *common] if each.__class__ is bytes else _pairs(each)
         for each in headers
     ]
+    none = repeat(None)
     origins = map(
         _record,
-        zip(
-            _all(sources), partitions, offsets, timestamps, keys, repeat(None), pairs, strict=False
-        ),
+        zip(sources, partitions, offsets, timestamps, keys, none, pairs, strict=False),
     )
-    rows = zip(_all(topics), keys, values, pairs, timestamps, origins, strict=False)
+    rows = zip(topics, keys, values, pairs, timestamps, origins, strict=True)
     return list(map(_row, rows))
 
 
-def _all(texts: str | Sequence[str]) -> Iterable[str]:
-    return repeat(texts) if isinstance(texts, str) else texts
+def _all(texts: str | Sequence[str], count: int) -> Sequence[str]:
+    return [texts] * count if isinstance(texts, str) else texts
 
 
 # Calls tuple's own constructor; the named tuple's takes three times as long.

@@ -8,12 +8,15 @@ from typing import Any, TypeAlias
 import msgspec
 from pydantic_core import to_json as fast_json
 
-from spark_jobs.operators.reading import OperatorSettings, key_of
+from spark_jobs.operators.reading import OperatorSettings, keys_of
 from spark_jobs.operators.settings import WindowedSettings
-from spark_jobs.operators.step import Session
+from spark_jobs.operators.step import Closed, Session
 
 Told: TypeAlias = tuple[str, bytes, bytes, bytes, int, tuple[str, int, int]]
 """A record to write: topic, key, value, id, time, and the place that it comes from."""
+
+Columns: TypeAlias = tuple[Any, ...]
+"""Records to write by their fields; one text stands for a column of equal ones."""
 
 NOWHERE = ("", -1, -1)
 """The place of a record that comes from several."""
@@ -40,16 +43,46 @@ def of_sessions(
     sessions: Sequence[Session], settings: OperatorSettings, topic: str, source: bytes
 ) -> Iterable[Told]:
     """Return the record of each session, in their order."""
-    columns = kinds, keys, starts, ends, _, revisions = tuple(zip(*sessions, strict=True))
     ids = [
         source + digest(key, b"%b/%d/%d/%d" % (kind.encode(), start, end, revision))
-        for kind, key, start, end, revision in zip(
-            kinds, keys, starts, ends, revisions, strict=True
-        )
+        for kind, key, start, end, _, revision in sessions
     ]
-    times = ends if min(ends) >= 0 else [max(each, 0) for each in ends]
+    columns = _, keys, _, ends, _, _ = tuple(zip(*sessions, strict=True))
     values = _values(columns, settings)
-    return zip(repeat(topic), keys, values, ids, times, repeat(NOWHERE), strict=False)
+    return zip(repeat(topic), keys, values, ids, _times(ends), repeat(NOWHERE), strict=False)
+
+
+def of_closed(
+    closed: Closed, settings: OperatorSettings, topic: str, source: bytes
+) -> Iterable[Told]:
+    """Return what `of_sessions` does for the sessions in `closed`."""
+    topic, *columns, _, _, _ = columns_of_closed(closed, settings, topic, source)
+    return zip(repeat(topic), *columns, repeat(NOWHERE), strict=False)
+
+
+def columns_of_closed(
+    closed: Closed, settings: OperatorSettings, topic: str, source: bytes
+) -> Columns:
+    """Return the same by columns: the fields of `Told`, with three in place of the last."""
+    count = len(closed.keys)
+    values = _values((("result",) * count, *closed), settings)
+    ids, times = _ids_of_closed(closed, source), _times(closed.ends)
+    place, *numbers = NOWHERE
+    return topic, closed.keys, values, ids, times, place, *([each] * count for each in numbers)
+
+
+def _times(ends: Sequence[int]) -> Sequence[int]:
+    return ends if min(ends) >= 0 else [max(each, 0) for each in ends]
+
+
+def _ids_of_closed(closed: Closed, source: bytes) -> list[bytes]:
+    """Return the ids as they are for one session; without a call for each part of them."""
+    new, found = _EMPTY.copy, []
+    for key, start, end, _, revision in zip(*closed, strict=True):
+        made = new()
+        made.update(b"%b\0result/%d/%d/%d" % (key, start, end, revision))
+        found.append(source + made.hexdigest().encode())
+    return found
 
 
 def digest(key: bytes, said: bytes) -> bytes:
@@ -64,7 +97,7 @@ def _values(sessions: Sequence[Sequence[Any]], settings: OperatorSettings) -> li
     kinds, keys, starts, ends, aggregates, revisions = sessions
     shown: list[Any] = [""] * len(keys)
     if isinstance(settings, WindowedSettings):
-        shown = [key_of(each, settings) for each in keys]
+        shown = keys_of(keys, settings)
     columns = kinds, shown, starts, ends, aggregates, revisions
     if _is_plain(aggregates) and _is_plain(shown):
         try:

@@ -1,6 +1,6 @@
 """The last stage of a stateful job: write the outcomes of its buckets, once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from hashlib import blake2b
@@ -17,7 +17,7 @@ from spark_jobs.rows.garbage import rarely_collecting
 from spark_jobs.sink import sink
 from spark_jobs.sink.markers import Counts, Turn
 from spark_jobs.sink.missing import missing
-from spark_jobs.sink.outgoing import Evaluation, Outgoing
+from spark_jobs.sink.outgoing import Evaluation, Joined, Outgoing
 from spark_jobs.sink.sink import BatchInput, Settled, SinkConfig
 from spark_jobs.source.topics import patterns, plain
 from spark_jobs.stateful.outcome import OperatorTopics, Outcome, unwritable
@@ -79,7 +79,7 @@ class StatefulTask:
             contexts=joined(each.contexts for each in outcomes),
         )
 
-    def _with_topics(self, outgoing: list[Outgoing]) -> list[Outgoing]:
+    def _with_topics(self, outgoing: Sequence[Outgoing]) -> Sequence[Outgoing]:
         """
         Return `outgoing`, with the job's own topic in place of topics that do not exist.
 
@@ -98,7 +98,7 @@ class StatefulTask:
 
     def _settle(self, outcomes: list[Outcome], counts: Counts, partition: int) -> Settled:
         config, batch = self._config, self._batch
-        outgoing = [record for each in outcomes for record in each.outgoing]
+        outgoing = Joined([each.outgoing for each in outcomes])
         if not outgoing:
             return Settled(counts, replayed=False)
         digest = blake2b(digest_size=16)

@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+import threading
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -110,3 +112,24 @@ def test_the_retry_topics_of_a_plan_in_code_keep_their_history(
         assert len(run.ids) == 3
     (letter,) = consume(kafka, dead)
     assert dict(letter.headers() or ())[ATTEMPT] == b"3"
+
+
+def test_large_headers_fill_the_memory_that_a_consumer_may_have(
+    kafka: str, topic: MakeTopic
+) -> None:
+    name, going_on = topic(), threading.Event()
+    headers = (("note", b"x" * 20_000),)
+    events = [replace(event(name, "k", n), headers=headers) for n in range(400)]
+    produce(kafka, *events, partition=0)
+
+    def handle(_: Event) -> None:
+        going_on.wait(patient(30))
+
+    with consuming(kafka, name, handle, max_bytes=1_000_000, batch_size=20) as run:
+        until(lambda: run.count("bytes_in_memory") >= 1_000_000, within=20, what="a full memory")
+        # One of sixteen is looked at until the first is found; then each of them counts.
+        assert run.count("records_in_memory") < 350
+        going_on.set()
+        run.has_handled(400)
+    assert run.ids == [each.id for each in events]
+    until(lambda: run.consumer.metrics.handled_in_all == 400, within=10, what="all completed")

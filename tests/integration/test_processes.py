@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -221,6 +222,28 @@ def test_processes_share_the_partitions(kafka: str, topic: MakeTopic, tmp_path: 
     assert set(sent) == all_handled(tmp_path)
 
 
+def test_static_members_without_partitions_are_ready_and_come_back(
+    kafka: str, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """More processes than partitions, each with an identity of its own in the group."""
+    name = topic(1)
+    text = CONSUMER.replace("processes = 2", 'processes = 3\ninstance = "pod-1"')
+    with consumers(tmp_path, kafka, name, text) as made:
+        made.gets_ready()
+        os.kill(made.children()[1], signal.SIGKILL)
+        until(lambda: not made.ready()["ok"], within=20, what="that it is said")
+        made.gets_ready()
+        events = [event(name, f"k{n}", n) for n in range(40)]
+        produce(kafka, *events)
+        until(
+            lambda: {each.id for each in events} <= all_handled(tmp_path),
+            within=60,
+            what="all handled",
+        )
+        assert made.end() == 0, made.log.read_text()
+    assert "fenced" not in made.log.read_text().lower()
+
+
 def test_processes_end_gracefully_when_their_parent_is_killed(
     kafka: str, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -361,3 +384,22 @@ def test_who_has_no_token_learns_nothing_from_the_parent(push: Crew) -> None:
     assert big.status in {401, 413}
     page = stranger("GET", "/")
     assert page.status == 200
+    with socket.create_connection(("127.0.0.1", push.port), patient(20)) as slow:
+        slow.sendall(
+            b"POST /subscriptions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\n{"
+        )
+        assert slow.recv(1000).startswith(b"HTTP/1.1 401 "), "before it has sent its body"
+
+
+def test_the_audit_log_has_the_address_of_the_client(push: Crew) -> None:
+    with socket.create_connection(
+        ("127.0.0.1", push.port), patient(20), source_address=("127.0.0.9", 0)
+    ) as asked:
+        asked.sendall(
+            b"POST /subscriptions/nobody/pause HTTP/1.1\r\nhost: localhost\r\n"
+            b"dovecote-caller: " + b"0" * 32 + b" 6.6.6.6\r\n"
+            b"authorization: Bearer " + TOKEN.encode() + b"\r\ncontent-length: 0\r\n\r\n"
+        )
+        assert asked.recv(1000).startswith(b"HTTP/1.1 404 ")
+    entry = until(lambda: push.api("GET", "/audit").body, within=10, what="an entry")[0]
+    assert entry["address"] == "127.0.0.9"

@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from dedup.rules.identity import of_topic
 from dedup.rules.lanes.lanes import Stretch
 from dedup.rules.lanes.offset_metadata import LIMIT
 from dedup.rules.lanes.offsets import Commit, Offsets
@@ -19,9 +19,6 @@ class Assigned:
     stretch: Stretch[Record]
     offsets: Offsets
     skew: Valve
-    record: type[Record]
-    """The class of its records, which know the id of their topic."""
-
     confirmed: Commit | None = None
     """The newest commit that the broker has confirmed."""
 
@@ -53,11 +50,8 @@ class Assigned:
     blocked: bool = False
     """Whether nothing is taken of it, because the client could not read a record."""
 
-    batch: dict[bytes | None, list[Record]] = field(default_factory=dict)
-    """The poll batch that is being sorted."""
-
-    ids: list[bytes | None] = field(default_factory=list)
-    """The ids of its events, as far as they can be told apart by these alone."""
+    batch: dict[bytes | None, list[Any]] = field(default_factory=dict)
+    """The poll batch that is being sorted, of what the stretch's `read` makes records of."""
 
     times: deque[tuple[int, int]] = field(default_factory=deque)
     """First offset of each batch in memory, and when it was written."""
@@ -109,7 +103,6 @@ def assigned(
     offsets: Offsets,
     *,
     max_skew: int,
-    record: type[Record] = Record,
 ) -> Assigned:
     """
     Return a newly assigned partition.
@@ -121,7 +114,6 @@ def assigned(
         stretch,
         offsets,
         valve(max_skew),
-        record=of_topic(record, offsets.topic_id),
         confirmed=start,
         changed=offsets.lacks_id,
     )

@@ -7,7 +7,7 @@ forgotten after its last.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -50,6 +50,9 @@ class Stretch(Generic[R]):
     claim: Claim | None = None
     """The claim under which its records are taken; None: none is needed."""
 
+    read: "Callable[[Sequence[Any]], Sequence[R]] | None" = field(default=None, repr=False)
+    """Makes records of what was polled, when they are begun; None: they are records already."""
+
     waits: dict[int, str] = field(default_factory=dict, repr=False)
     """Why the records wait that were begun and are not completed, by their offsets."""
 
@@ -63,14 +66,13 @@ class Run(Generic[R]):
 
     stretch: Stretch[R]
     records: Sequence[R]
+    """They are as the client polled them until the run is begun, if its stretch has a `read`."""
+
     number: int
     """Runs are numbered as they come."""
 
     state: Any = None
     """The worker's progress; None: not begun."""
-
-    distinct: bool = False
-    """Whether none of its records is a duplicate of another, as far as that is known."""
 
 
 @dataclass(slots=True, eq=False)
@@ -147,14 +149,8 @@ class Lanes(Generic[R]):
         self,
         stretch: Stretch[R],
         batch: Mapping[bytes | None, Sequence[R]],
-        *,
-        distinct: bool = False,
     ) -> None:
-        """
-        Append a poll batch, grouped by key, to the lanes of its keys.
-
-        `distinct`: none of its records is a duplicate of another.
-        """
+        """Append a poll batch, grouped by key, to the lanes of its keys."""
         home = stretch.lanes
         line = self._ready if stretch.opened else stretch.unopened
         for key, records in batch.items():
@@ -166,7 +162,7 @@ class Lanes(Generic[R]):
             lane = home.get(key)
             if lane is None:
                 home[key] = lane = Lane(key, home=home)
-            lane.runs.append(Run(stretch, records, next(self._runs), None, distinct))
+            lane.runs.append(Run(stretch, records, next(self._runs)))
             if not lane.busy:
                 lane.busy = True
                 line.append(lane)

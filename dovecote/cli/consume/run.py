@@ -15,14 +15,13 @@ from dedup.rules.policies.expressions import load_function
 from dedup.settings.consumer import PREFIX, ConsumeSettings
 from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, LogLevelOption
 from dovecote.process.http.state import served
-from dovecote.process.logs import LogFormat, LogLevel, configure
+from dovecote.process.logs import LogFormat, LogLevel, configure, share_log
 from dovecote.process.memory import relax
 from dovecote.process.settings import load
 from dovecote.process.signals import on_end
 from dovecote.process.telemetry import set_up_spans
 from dovecote.process.tokens import asked
 from dovecote.processes.child import child
-from dovecote.processes.run import run_all
 from outbox.errors import BadSettings
 
 # Beyond the drain: to commit, and to leave the group.
@@ -63,8 +62,10 @@ def run(
     if own is not None:
         settings = settings.of_process(own.number)
     elif settings.processes > 1 and not check:
+        from dovecote.processes.run import run_all  # one process alone does not load a server
+
         log = configure(log_format, log_level)
-        run_all(settings.processes, settings.http, log, longest=longest)
+        run_all(settings.processes, settings.http, log, config=config, longest=longest)
         return
     # Handlers and filters are the user's modules; those in the way of installed ones lose.
     sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds text
@@ -74,6 +75,8 @@ def run(
         typer.echo(f"settings are valid: group {settings.group!r}, {settings.policy}{said}")
         return
     log = configure(log_format, log_level, process=own.number if own else None)
+    if own is not None:
+        share_log(own.turns)
     set_up_spans(settings.group)
 
     def end(*_: object) -> None:
@@ -81,6 +84,8 @@ def run(
         threading.Thread(target=give_up, args=(log, longest, 0, _SILENT), daemon=True).start()
 
     on_end(end)
+    if own is not None:
+        own.ends_with_parent(end)
     relax()
     with served(
         settings.http,
@@ -89,10 +94,10 @@ def run(
         log,
         part="consumer",
         labels={"group": settings.group},
+        to_parent=own is not None,
     ) as port:
         if own is not None:
             own.serves(port)
-            own.ends_with_parent(end)
         log.info("group %r reads %s", settings.group, ", ".join(settings.topics))
         try:
             consumer.run()

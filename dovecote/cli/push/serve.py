@@ -1,5 +1,6 @@
 """`dovecote push serve`: deliver records to the endpoints, and serve the API and the page."""
 
+import logging
 import os
 import sys
 import threading
@@ -8,7 +9,7 @@ import typer
 
 from dovecote.cli.extras import require_push
 from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, LogLevelOption
-from dovecote.process.logs import LogFormat, LogLevel, configure
+from dovecote.process.logs import LogFormat, LogLevel, configure, share_log
 from dovecote.process.settings import load
 from dovecote.process.signals import on_end
 
@@ -36,7 +37,7 @@ def serve(
     """
     require_push()
     # The web server and the HTTP client are not loaded for other commands.
-    from dovecote.process.memory import relax, take_turns
+    from dovecote.process.memory import relax
     from dovecote.process.telemetry import set_up_spans
     from dovecote.process.tokens import asked
     from dovecote.processes.child import child
@@ -53,11 +54,14 @@ def serve(
         typer.echo(f"settings are valid: brokers {', '.join(sorted(settings.brokers))}{said}")
         return
     log = configure(log_format, log_level, process=own.number if own else None)
+    if own is not None:
+        share_log(own.turns)
     if own is None and settings.processes > 1:
         run_all(
             settings.processes,
             settings.http,
             log,
+            config=config,
             longest=_LONGEST_END,
             bounds=bounds(settings.api),
             max_body=settings.api.max_body,
@@ -68,24 +72,28 @@ def serve(
     ending = threading.Event()
 
     def end(*_: object) -> None:
+        # From now on, because a server that is away may keep even the start from ending.
+        threading.Thread(target=_give_up, daemon=True).start()
         ending.set()
 
     on_end(end)
-    with running(settings, engine(settings)) as found:
+    if own is not None:
+        own.ends_with_parent(end)
+    around = None if own is None else own.knows_callers
+    with running(settings, engine(settings), around=around) as found:
         # A collection of all that is loaded by now would make every delivery wait.
         relax()
-        take_turns()
-        log.info("serving the API and the page on %s", found.at.url)
+        # With a parent, users ask that one.
+        level = logging.INFO if own is None else logging.DEBUG
+        log.log(level, "serving the API and the page on %s", found.at.url)
         if own is not None:
             own.serves(found.at.port)
-            own.ends_with_parent(end)
         ending.wait()
-        threading.Thread(target=_give_up, daemon=True).start()
     log.info("stopped")
 
 
 def _give_up() -> None:
-    """End the process when Kafka does not answer and keeps it from ending by itself."""
+    """End the process when a server does not answer and keeps it from ending by itself."""
     threading.Event().wait(_LONGEST_END)
-    sys.stderr.write("dovecote: Kafka does not answer: ending without it\n")
+    sys.stderr.write("dovecote: a server does not answer: ending without it\n")
     os._exit(0)

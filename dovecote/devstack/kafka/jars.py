@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 
-from dovecote.devstack.errors import JarsMissing, StackError
+from dovecote.devstack.errors import JarsDiffer, JarsMissing, StackError
 from dovecote.devstack.kafka.java import java
 from dovecote.devstack.places import cache
 from dovecote.devstack.progress import Fetched, Progress, shown
@@ -102,6 +102,7 @@ def fetch(jars: JarSet, progress: Progress | None = None) -> Path:
 
     Raises:
         JarsMissing: they could not be fetched; the message says what to do offline.
+        JarsDiffer: their checksums are not those that are kept.
     """
     folder = jars.folder()
     if folder.is_dir():
@@ -127,7 +128,7 @@ def require_jars(folder: Path, jars: JarSet) -> None:
     Check that a folder holds the jars with these checksums, and nothing else.
 
     Raises:
-        JarsMissing: it does not; the message names the first jar that differs.
+        JarsDiffer: it does not; the message names the first jar that differs.
     """
     if jars.checksums is None:
         return
@@ -149,7 +150,7 @@ def require_jars(folder: Path, jars: JarSet) -> None:
                 f"is {is_}, and should be {should}. Nothing of them is used. Find out what "
                 "serves another file: a mirror in DOVECOTE_IVY_SETTINGS, or a proxy"
             )
-            raise JarsMissing(msg)
+            raise JarsDiffer(msg)
 
 
 def _run_ivy(jars: JarSet, partial: Path, progress: Progress) -> None:

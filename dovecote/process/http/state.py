@@ -24,11 +24,13 @@ def served(
     *,
     part: str = "",
     labels: Mapping[str, str] = MappingProxyType({}),
+    to_parent: bool = False,
 ) -> Iterator[int | None]:
     """
     Serve in the background where the settings say, and yield the port; without one, nowhere.
 
     `part` and `labels` name the process in the metric of its state; without `part` there is none.
+    `to_parent`: users ask another process, which says where.
 
     Raises:
         BadSettings: the address cannot be listened on.
@@ -45,7 +47,8 @@ def served(
         part=part,
         labels=labels,
     ) as port:
-        log.info("serving /metrics, /healthz, /readyz on %s:%d", settings.host, port)
+        level = logging.DEBUG if to_parent else logging.INFO
+        log.log(level, "serving /metrics, /healthz, /readyz on %s:%d", settings.host, port)
         yield port
 
 

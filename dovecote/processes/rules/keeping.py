@@ -17,6 +17,16 @@ SETTLED = 60.0
 FRESH = 10.0
 """How long, in seconds, the last answer of a process counts."""
 
+PATIENCE = 300.0
+"""
+After so many seconds without an answer, a process is killed and started again.
+
+Kafka gives the partitions of a consumer away after the same time (`max.poll.interval.ms`).
+"""
+
+# A parent that was stopped has heard nothing meanwhile, which is no silence of its processes.
+_LONGEST_STEP = 1.0
+
 
 Report: TypeAlias = tuple[float, HealthReport]
 """The last answer of a process about itself, with its time."""
@@ -40,13 +50,11 @@ class Member:
     """How it ended the last time."""
 
 
-def ended(member: Member, status: int, now: float) -> Member:
-    """Return what is known of a process that has ended by itself: when it is started again."""
+def ended(member: Member, how: str, now: float) -> Member:
+    """Return what is known of a process that has ended, and when it is started again."""
     ends = 1 if now - member.since >= SETTLED else member.ends + 1
     pause = min(_FIRST_PAUSE * 2 ** min(ends - 1, 16), _LONGEST_PAUSE)
-    return replace(
-        member, since=now + pause, runs=False, served=False, ends=ends, said=told(status)
-    )
+    return replace(member, since=now + pause, runs=False, served=False, ends=ends, said=how)
 
 
 def started(member: Member, now: float) -> Member:
@@ -67,6 +75,19 @@ def gives_up(member: Member) -> bool:
     it needs is missing. The parent ends as that process would have done alone.
     """
     return member.restarts == 0 and not member.served
+
+
+def silence(before: float, passed: float) -> float:
+    """Return for how long a process has been silent, `passed` seconds later; in seconds."""
+    return before + min(passed, _LONGEST_STEP)
+
+
+def fault(member: Member, status: int) -> str:
+    """Return what is wrong with the end of a process that was told to end; empty: nothing."""
+    # A process that has not begun has no handler of the signal yet, and nothing to finish.
+    if status == 0 or (status == -signal.SIGTERM and not member.served):
+        return ""
+    return f"process {member.number} {told(status)} when it was told to end"
 
 
 def told(status: int) -> str:

@@ -66,12 +66,21 @@ class Surroundings:
 
 
 class Engine:
-    """Implements the API's `Delivers`."""
+    """
+    Implements the API's `Delivers`.
+
+    It calls `crowded` with the number of subscriptions each time that it gets its work.
+    """
 
     def __init__(
-        self, surroundings: Surroundings, book: Book, *, metrics: Metrics | None = None
+        self,
+        surroundings: Surroundings,
+        book: Book,
+        *,
+        metrics: Metrics | None = None,
+        crowded: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._surroundings, self._book = surroundings, book
+        self._surroundings, self._book, self._crowded = surroundings, book, crowded
         self.metrics = metrics or Metrics()
         self._lock = threading.Lock()
         self._workers: dict[str, _Worker] = {}
@@ -111,6 +120,7 @@ class Engine:
                 if found is None or not found.want(each):
                     previous = None if found is None else found.join
                     self._workers[id_] = _Worker(each, self._reading, previous)
+            self._crowded(len(self._workers))
 
     def snapshot(self) -> Mapping[str, DeliveryReport]:
         """Return the state of each subscription."""

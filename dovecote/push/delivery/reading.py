@@ -245,11 +245,12 @@ class Reading:
             return
         config = {"cleanup.policy": "delete"}
         asked = admin.create_topics(
-            [NewTopic(name, num_partitions=1, config=config) for name in sorted(missing)]
+            [NewTopic(name, num_partitions=1, config=config) for name in sorted(missing)],
+            request_timeout=_TOPIC_SECONDS,
         )
         for name, made in asked.items():
             try:
-                made.result(_TOPIC_SECONDS)
+                made.result()
             except KafkaException as error:
                 _log.warning(
                     "%s: topic %r is not there and cannot be made: %s",

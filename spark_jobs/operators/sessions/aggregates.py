@@ -7,11 +7,12 @@ An aggregate has three functions with the arguments of Kafka Streams: `initializ
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic_core import to_json as fast_json
 
@@ -19,6 +20,18 @@ from dedup.replay.trace import to_json
 from dedup.rules.policies.expressions import load_object
 from outbox.errors import BadSettings
 from spark_jobs.operators.step import NEVER
+
+ODD: Any = object()
+"""In place of the value of a session: its records need a closer look, one after the other."""
+
+Fold: TypeAlias = Callable[
+    [Sequence[Any], Sequence[int], Sequence[int], Mapping[int, Any]], list[Any]
+]
+"""
+Returns the value of each session, whose records are the values between its begin and its end.
+
+The last argument has the values of sessions that go on, by their places. None of them is changed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,9 @@ class Aggregate:
     snapshot: Callable[[Any], Any] = copy.deepcopy
     """Makes a copy that later records cannot change."""
 
+    fold: Fold | None = None
+    """Aggregates all records of sessions at once; None: `aggregator` does it."""
+
 
 _NOTHING = object()
 
@@ -57,6 +73,7 @@ class TooLarge(ValueError):
 # The most bytes that a number below this one takes in a list with its comma, and a character.
 _SMALL, _SMALL_BYTES = 10**17, 19
 _CHARACTER = 6
+_BRACKETS = 2
 
 
 class _Sized(list[Any]):
@@ -70,7 +87,7 @@ class _Sized(list[Any]):
 
 def _sized(found: list[Any] = []) -> _Sized:  # noqa: B006  # it is never changed
     sized = _Sized(found)
-    sized.size, sized.is_exact = len(fast_json(found)) if found else 2, False
+    sized.size, sized.is_exact = len(fast_json(found)) if found else _BRACKETS, False
     return sized
 
 
@@ -87,6 +104,7 @@ def load(text: str, most: int = NEVER) -> Aggregate:
             initializer=_sized,
             aggregator=partial(_appended, most),
             begin=partial(_begun, most),
+            fold=partial(_listed, most=most),
         )
     if text in NAMED:
         return NAMED[text]
@@ -108,6 +126,63 @@ def load(text: str, most: int = NEVER) -> Aggregate:
         return after
 
     return Aggregate(initializer, checked, merger)  # type: ignore[arg-type]  # they are callable
+
+
+def folding(functions: Aggregate) -> Fold:
+    """Return the function that aggregates the records of sessions with a neutral aggregate."""
+    if functions.fold is not None:
+        return functions.fold
+
+    def fold(
+        values: Sequence[Any],
+        begins: Sequence[int],
+        ends: Sequence[int],
+        before: Mapping[int, Any],
+    ) -> list[Any]:
+        aggregator, made = functions.aggregator, []
+        for number, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+            found = before[number] if number in before else functions.initializer()
+            try:
+                for each in values[begin:end]:
+                    found = aggregator("", each, found)
+            except Exception:  # noqa: BLE001  # it raises again where it is reported
+                found = ODD
+            made.append(found)
+        return made
+
+    return fold
+
+
+def _listed(
+    values: Sequence[Any],
+    begins: Sequence[int],
+    ends: Sequence[int],
+    before: Mapping[int, Any],
+    *,
+    most: int,
+) -> list[Any]:
+    """Return the list of each session, or `ODD` if only a closer look shows whether it fits."""
+    if set(map(type, values)) == {int} and min(values) > -_SMALL and max(values) < _SMALL:
+        sizes: Sequence[int] = range(0, _SMALL_BYTES * (len(values) + 1), _SMALL_BYTES)
+    else:
+        sizes = [0, *accumulate(map(_bytes_at_most, values))]
+    made = list(map(values.__getitem__, map(slice, begins, ends)))
+    if sizes[-1] + _BRACKETS > most:
+        made = [
+            each if sizes[end] - sizes[begin] + _BRACKETS <= most else ODD
+            for each, begin, end in zip(made, begins, ends, strict=True)
+        ]
+    for number, value in before.items():
+        old = value if isinstance(value, _Sized) else _sized(value)
+        more = sizes[ends[number]] - sizes[begins[number]]
+        if old.is_exact or old.size + more > most:
+            made[number] = ODD
+            continue
+        found = _Sized(old)
+        found += made[number]
+        found.size, found.is_exact = old.size + more, False
+        made[number] = found
+    return made
 
 
 def _identity(value: Any) -> Any:  # noqa: ANN401  # a value that cannot change
@@ -154,9 +229,9 @@ def _appended(most: int, _: object, value: object, found: list[object]) -> list[
 
 
 def _begun(most: int, value: Any) -> list[object]:  # noqa: ANN401  # JSON
-    if value.__class__ is int and -_SMALL < value < _SMALL and most >= _SMALL_BYTES + 2:
+    if value.__class__ is int and -_SMALL < value < _SMALL and most >= _SMALL_BYTES + _BRACKETS:
         sized = _Sized((value,))
-        sized.size, sized.is_exact = _SMALL_BYTES + 2, False
+        sized.size, sized.is_exact = _SMALL_BYTES + _BRACKETS, False
         return sized
     return _appended(most, "", value, _sized())
 

@@ -8,19 +8,21 @@ share a session.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
-import msgspec
 from pydantic_core import from_json
 
 from spark_jobs.operators.alarms import Alarms, Ident
 from spark_jobs.operators.sessions import aggregates
+from spark_jobs.operators.sessions.columns import Rules, take
+from spark_jobs.operators.sessions.keys import BEFORE_ALL, Open, SessionsOfKey, SessionState
 from spark_jobs.operators.settings import SessionsSettings, milliseconds, wait
 from spark_jobs.operators.step import (
     NEVER,
     Failed,
     Input,
+    Inputs,
     Late,
     Output,
     Session,
@@ -28,48 +30,6 @@ from spark_jobs.operators.step import (
     believed,
     skipped,
 )
-
-_BEFORE_ALL = -NEVER
-
-
-class Open(msgspec.Struct, eq=False):
-    """A session that records may still join; made by C, for there are as many as results."""
-
-    start: int
-    end: int
-    value: Any
-    revision: int
-
-
-@dataclass(slots=True)
-class SessionsOfKey:
-    """The state of one key."""
-
-    clock: int
-    """The key's own stream time; not used where keys share one."""
-    arrived: int
-    """The wall clock when its last record came that was neither late nor failed."""
-    floor: int = _BEFORE_ALL
-    """The wall clock has closed sessions that end before this."""
-    open: list[Open] = field(default_factory=list)
-    """In the order of their ends."""
-
-
-@dataclass(slots=True)
-class SessionState:
-    """The sessions of many keys."""
-
-    keys: dict[Ident, SessionsOfKey] = field(default_factory=dict)
-    clocks: dict[int, int] = field(default_factory=dict)
-    """Stream time by input partition; 0 if all share one. Not used for `per_key`."""
-    behind_at: int = _BEFORE_ALL
-    """When the source last lagged."""
-    latest: int = _BEFORE_ALL
-    """The latest wall clock of a step."""
-    waits: Alarms = field(default_factory=Alarms)
-    """Wall clock times at which keys close, or are forgotten."""
-    ends: dict[int, Alarms] = field(default_factory=dict)
-    """For each shared clock, the event times at which sessions end."""
 
 
 class Sessions:
@@ -88,6 +48,9 @@ class Sessions:
         self._is_simple = self._aggregate.is_neutral and not self._updates
         self._begun = self._aggregate.begin or self._first
         self._text_keys = settings.key == "record"
+        self._rules = Rules(
+            gap=self._gap, open_for=self._open_for, fold=aggregates.folding(self._aggregate)
+        )
 
     def start(self) -> SessionState:
         return SessionState()
@@ -103,8 +66,14 @@ class Sessions:
             state.behind_at = now
         else:
             self._wall(state, now, outputs)
+        if self._per_key:
+            keys = records.keys if isinstance(records, Inputs) else [each.key for each in records]
+            state.touched.update(keys)
         if self._per_key and self._is_simple:
-            self._own_all(state, records, now, outputs)
+            if isinstance(records, Inputs):
+                self._own_columns(state, records, now, outputs)
+            else:
+                self._own_all(state, records, now, outputs)
         else:
             take = self._own if self._per_key else self._shared
             for record in records:
@@ -133,6 +102,7 @@ class Sessions:
 
     def _go_back(self, state: SessionState, now: int) -> None:
         """Bound what a wrong clock has left by `now`."""
+        state.packed.clear()
         state.behind_at = min(state.behind_at, now)
         for scope, clock in state.clocks.items():
             state.clocks[scope] = believed(clock, now, self._max_ahead)
@@ -141,6 +111,30 @@ class Sessions:
             held.clock = believed(held.clock, now, self._max_ahead)
             held.floor = believed(held.floor, now, self._max_ahead)
             self._set_alarms(state, ident, held)
+
+    def _own_columns(
+        self, state: SessionState, records: Inputs, now: int, outputs: list[Output]
+    ) -> None:
+        """Take records by columns, as far as that goes; the results are those of `_own_all`."""
+        taken = take(state.keys, records, now, self._rules)
+        if taken is None:
+            self._own_all(state, records, now, outputs)
+            return
+        for key in taken.begun:
+            self._set_alarms(state, key, state.keys[key])
+        if not taken.odd:
+            if taken.closed.keys:
+                outputs.append(taken.closed)
+            return
+        found: list[tuple[int, Output]] = [
+            *zip(taken.closers, taken.closed.sessions(), strict=True)
+        ]
+        for row in taken.odd:
+            told: list[Output] = []
+            self._own_all(state, [records[row]], now, told)
+            found += [(row, each) for each in told]
+        found.sort(key=itemgetter(0))  # a record's own outputs stay in their order
+        outputs += [output for _, output in found]
 
     def _own_all(
         self, state: SessionState, records: Sequence[Input], now: int, outputs: list[Output]
@@ -178,7 +172,7 @@ class Sessions:
             held.clock, held.arrived = time, now
             close_time = max(time - open_for, held.floor)
             if open_[0].end < close_time:
-                self._close(key, held, close_time, outputs)
+                self._close(state, key, close_time, outputs)
             # An alarm may be early, so a key that stays open already has one.
             if not was_open or not open_:
                 self._set_alarms(state, key, held)
@@ -206,7 +200,7 @@ class Sessions:
         if self._join(held, record, close_time, outputs):
             held.arrived = now
         if has_advanced and held.open and held.open[0].end < close_time:
-            self._close(key, held, close_time, outputs)
+            self._close(state, key, close_time, outputs)
         # An alarm may be early, so a key that stays open already has one.
         if not was_open or not held.open:
             self._set_alarms(state, key, held)
@@ -216,6 +210,7 @@ class Sessions:
         scope = record.partition if self._per_partition else 0
         ident: Ident = (scope, record.key) if self._per_partition else record.key
         time = record.time
+        state.touched.add(ident)
         held = state.keys.get(ident)
         if held is None:
             held = state.keys[ident] = SessionsOfKey(time, now)
@@ -304,7 +299,7 @@ class Sessions:
             if held is None:
                 continue
             if held.open and held.open[0].end == bound:  # otherwise it has grown since
-                self._close(ident, held, bound + 1, outputs)
+                self._close(state, ident, bound + 1, outputs)
             self._set_end(state, scope, ident, held)
             self._drop_if_empty(state, ident, held, close_time)
 
@@ -313,11 +308,13 @@ class Sessions:
         state: SessionState, ident: Ident, held: SessionsOfKey, close_time: int
     ) -> None:
         if not held.open and held.floor <= close_time:
-            del state.keys[ident]  # on a shared clock, it looks like a key never seen
+            state.forget(ident)  # on a shared clock, it looks like a key never seen
 
     def _close(
-        self, ident: Ident, held: SessionsOfKey, close_time: int, outputs: list[Output]
+        self, state: SessionState, ident: Ident, close_time: int, outputs: list[Output]
     ) -> None:
+        state.touched.add(ident)
+        held = state.keys[ident]
         key = ident[1] if self._per_partition else ident
         while held.open and held.open[0].end < close_time:
             done = held.open.pop(0)
@@ -333,19 +330,19 @@ class Sessions:
                 continue
             close_time = self._close_time(state, ident, held)
             if held.open and held.open[0].end < close_time:
-                self._close(ident, held, close_time, outputs)
+                self._close(state, ident, close_time, outputs)
             moment = self._moment(state, held)
             if moment > bound:  # records have come since
                 state.waits.set(ident, moment)
             elif held.open:
                 held.floor = held.open[-1].end + 1
-                self._close(ident, held, held.floor, outputs)
+                self._close(state, ident, held.floor, outputs)
                 self._set_alarms(state, ident, held)
             else:
-                del state.keys[ident]
+                state.forget(ident)
 
     def _close_time(self, state: SessionState, ident: Ident, held: SessionsOfKey) -> int:
-        clock = held.clock if self._per_key else state.clocks.get(self._scope(ident), _BEFORE_ALL)
+        clock = held.clock if self._per_key else state.clocks.get(self._scope(ident), BEFORE_ALL)
         return max(clock - self._open_for, held.floor)
 
     def _moment(self, state: SessionState, held: SessionsOfKey) -> int:

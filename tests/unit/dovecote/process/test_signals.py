@@ -132,3 +132,33 @@ with ending_within(lambda *_: inner.set()):
 os.kill(os.getpid(), signal.SIGINT)
 assert heard.wait(60)
 """)
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+def test_a_signal_that_comes_while_a_lock_is_held_waits_for_nobody(number: str) -> None:
+    """An event's `wait` holds such a lock for a moment, and its `set` takes the same one."""
+    run(f"""
+signal.alarm(20)
+lock = threading.Lock()
+def end(*_):
+    with lock:
+        ended.set()
+ended = threading.Event()
+on_end(end)
+with lock:
+    os.kill(os.getpid(), signal.{number})
+    for _ in range(1000):
+        pass  # the handler of the signal runs between two of these
+assert ended.wait(15)
+""")
+
+
+def test_a_block_leaves_no_thread_behind() -> None:
+    run("""
+for _ in range(3):
+    before = set(threading.enumerate())
+    with ending_within(lambda *_: None):
+        [new] = set(threading.enumerate()) - before
+    new.join(15)
+    assert not new.is_alive()
+""")

@@ -11,9 +11,11 @@ from dovecote.processes.rules.keeping import (
     SETTLED,
     Member,
     ended,
+    fault,
     gives_up,
     heard,
     is_due,
+    silence,
     started,
     told,
     whole,
@@ -28,7 +30,7 @@ def ends_again_and_again(times: int, *, after: float) -> list[float]:
     member, now, pauses = Member(0, 0.0, served=True), 0.0, []
     for _ in range(times):
         now += after
-        member = ended(member, 1, now)
+        member = ended(member, "ended", now)
         pauses.append(member.since - now)
         now = member.since
         member = started(member, now)
@@ -44,7 +46,7 @@ def test_after_a_minute_of_work_an_end_counts_as_the_first() -> None:
 
 
 def test_a_process_is_started_again_when_its_pause_is_over() -> None:
-    lost = ended(Member(1, 0.0, served=True), -signal.SIGKILL, 10.0)
+    lost = ended(Member(1, 0.0, served=True), "was ended", 10.0)
     assert not is_due(lost, 10.9)
     assert is_due(lost, 11.0)
     back = started(lost, 11.0)
@@ -57,7 +59,7 @@ def test_a_process_is_started_again_when_its_pause_is_over() -> None:
 def test_only_an_end_before_the_first_work_ends_them_all() -> None:
     assert gives_up(Member(0, 0.0))
     assert not gives_up(Member(0, 0.0, served=True))
-    back = started(ended(Member(0, 0.0, served=True), 1, 1.0), 2.0)
+    back = started(ended(Member(0, 0.0, served=True), "ended", 1.0), 2.0)
     assert not gives_up(back), "it has worked once: what it needs may come back"
 
 
@@ -103,14 +105,14 @@ def test_an_old_answer_does_not_count() -> None:
 
 
 def test_an_answer_from_before_the_restart_does_not_count() -> None:
-    member = started(ended(Member(0, 0.0, served=True), 1, 10.0), 11.0)
+    member = started(ended(Member(0, 0.0, served=True), "ended with status 1", 10.0), 11.0)
     found = whole([member], [(9.9, WELL)], 12.0, ending=False)
     assert (found.ok, found.state) == (False, State.STARTING)
     assert found.reason == "process 0: it starts; before, it ended with status 1"
 
 
 def test_a_process_that_waits_for_its_restart_is_failing() -> None:
-    lost = ended(Member(0, 0.0, served=True), -signal.SIGSEGV, 10.0)
+    lost = ended(Member(0, 0.0, served=True), told(-signal.SIGSEGV), 10.0)
     found = whole([lost, Member(1, 0.0)], [(9.9, WELL), (9.9, WELL)], 10.0, ending=False)
     assert (found.ok, found.state) == (False, State.FAILING)
     assert found.reason == "process 0: it was ended by SIGSEGV, and is started again in 1 s"
@@ -119,3 +121,23 @@ def test_a_process_that_waits_for_its_restart_is_failing() -> None:
 def test_a_parent_that_ends_is_draining_and_not_ready() -> None:
     found = whole([Member(0, 0.0)], [(1.0, WELL)], 1.0, ending=True)
     assert (found.ok, found.state) == (False, State.DRAINING)
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_an_end_that_was_wanted_is_well_with_status_0_alone(served: bool) -> None:  # noqa: FBT001  # a parameter
+    member = Member(1, 0.0, served=served)
+    assert not fault(member, 0)
+    assert fault(member, 3) == "process 1 ended with status 3 when it was told to end"
+    assert "SIGKILL" in fault(member, -signal.SIGKILL)
+
+
+def test_the_signal_itself_may_end_what_has_not_begun() -> None:
+    assert not fault(Member(1, 0.0), -signal.SIGTERM)
+    assert "SIGTERM" in fault(Member(1, 0.0, served=True), -signal.SIGTERM)
+
+
+def test_a_parent_that_was_stopped_takes_its_own_silence_for_nobodys() -> None:
+    silent = 0.0
+    for passed in (0.2, 0.2, 3600.0, 0.2):
+        silent = silence(silent, passed)
+    assert silent == pytest.approx(1.6)

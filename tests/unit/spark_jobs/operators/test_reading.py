@@ -73,7 +73,7 @@ def test_columns_of_records_are_read_as_each_record_is(
     records = [*plain, *([] if odd is None else [odd])]
     failed: list[Failed] = []
     columns = list(zip(*records, strict=True))
-    found = read_columns(many_reader(of), columns, failed)
+    found = list(read_columns(many_reader(of), columns, failed))
     wanted = [reader(of)(each, n) for n, each in enumerate(records)]
     assert found == [each for each in wanted if isinstance(each, Input)]
     assert failed == [each for each in wanted if isinstance(each, Failed)]

@@ -13,6 +13,7 @@ from spark_jobs.operators.lines import result
 from spark_jobs.operators.settings import DelaySettings, PairingSettings, SessionsSettings
 from spark_jobs.operators.step import (
     Ahead,
+    Closed,
     Failed,
     Input,
     Late,
@@ -202,3 +203,15 @@ def test_a_record_that_no_topic_takes_is_buried_without_its_value() -> None:
         told = b"without its value, as dead refuses it: too large again; before that: "
         assert headers[ERROR] == told + b"out refuses it: too large"
         assert headers[WITHOUT_VALUE] == left(place, b"x" * 99).encode()
+
+
+SOME = Closed([b"a", b"b"], [1, 2], [-3, 9], [[1], [2, 3]], [1, 2])
+
+
+def test_sessions_by_columns_are_told_as_each_alone() -> None:
+    alone = _told(SESSIONS, *SOME.sessions())
+    together, with_others = _told(SESSIONS, SOME), _told(SESSIONS, SOME, Failed(INPUT, "no"))
+    assert together.told == alone.told
+    assert (together.handled, list(together.outgoing)) == (2, list(alone.outgoing))
+    assert list(with_others.outgoing)[:2] == list(alone.outgoing)
+    assert (with_others.handled, with_others.dead) == (2, 1)

@@ -178,14 +178,3 @@ def test_an_offset_without_the_id_of_its_topic_is_committed_again_with_it() -> N
         assert again.to_commit() is None
     assert assigned(stretch, Offsets(5), max_skew=10).to_commit() is None
     assert assigned(stretch, Offsets(topic_id=TOPIC_ID), max_skew=10).to_commit() is None
-
-
-def test_records_of_an_assignment_know_the_id_of_their_topic() -> None:
-    stretch = Lanes[Record]().begin("t", 0)
-    kinds = [
-        assigned(stretch, Offsets(topic_id=id_), max_skew=10, record=Record).record
-        for id_ in (TOPIC_ID, TOPIC_ID, "b" * 22, None)
-    ]
-    assert kinds[0] is kinds[1]
-    places = [kind("t", 0, 7, 0, None, None, ()).identity.id for kind in kinds[1:]]
-    assert places == [f"{TOPIC_ID}/0/7", f"{'b' * 22}/0/7", "t/0/7"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dovecote.devstack.errors import JarsMissing, StackError
+from dovecote.devstack.errors import JarsDiffer, JarsMissing, StackError
 from dovecote.devstack.kafka import jars as subject
 from dovecote.devstack.kafka.jars import JarSet, fetch, kafka_jars
 from dovecote.devstack.kafka.java import JavaRuntime
@@ -189,7 +189,7 @@ def test_other_jars_are_refused_and_not_kept(
     ivy: FakeIvy, tmp_path: Path, jars: dict[str, str], says: str
 ) -> None:
     wanted = listed(tmp_path, **jars)
-    with pytest.raises(JarsMissing, match="Nothing of them is used") as refused:
+    with pytest.raises(JarsDiffer, match="Nothing of them is used") as refused:
         fetch(wanted, ignore)
     assert says in str(refused.value)
     assert not wanted.folder().exists()
@@ -201,7 +201,7 @@ def test_one_jar_of_a_list_may_be_wanted_alone(tmp_path: Path) -> None:
     listed(tmp_path, one="one", two="two", three="three")
     wanted = replace(SET, checksums=tmp_path / "some.sha256", only="one-1.jar")
 
-    with pytest.raises(JarsMissing, match=r"two-1\.jar is sha256 .* should be no such jar"):
+    with pytest.raises(JarsDiffer, match=r"two-1\.jar is sha256 .* should be no such jar"):
         fetch(wanted, ignore)
 
 

@@ -1,0 +1,1 @@
+"""Measure Dovecote and its peers on the same work, in turn: a module for each kind of work."""

@@ -1,0 +1,1 @@
+"""Measure what the parts cost beside the events that they handle."""
