@@ -56,10 +56,6 @@ class Pusher:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process, self.pid = process, process.pid
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def told(self) -> dict[str, float]:
         """Return its processor time so far, and the number of deliveries by subscription."""
         if self._process.stdin is not None:
