@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import h11
+import h11  # uvicorn brings it: the server of the processes speaks with it, too
 
 from dovecote.process.http.server import Receive, Scope
 from outbox.errors import DovecoteError

@@ -112,7 +112,7 @@ def test_what_is_loaded_is_left_out_of_collections_before_it_serves(
     begun: list[str] = []
 
     @contextmanager
-    def running(*_: object) -> Iterator[None]:
+    def running(*_: object, **__: object) -> Iterator[None]:
         begun.append("loaded")
         yield
 
