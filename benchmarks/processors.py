@@ -1,4 +1,4 @@
-"""What a Spark job takes: processor time of driver, JVM and Python workers, and memory."""
+"""Processor time and memory of a Spark job: of its driver, its JVM, and its Python workers."""
 
 import os
 from collections.abc import Mapping

@@ -85,6 +85,8 @@ def _begin(stack: Stack, ending: ExitStack, capture: str, poll_max: str) -> _Idl
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            # The broker closes its connections, as it should here.
+            "log.connection.close": False,
         }
     )
     ending.callback(consumer.close)

@@ -55,7 +55,7 @@ def _measure(stack: Stack, name: str, seconds: float, *, capture: str = "table")
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What all have used by one moment."""
+    """The use of the part and of the servers by one moment."""
 
     at: float
     part: Used | None

@@ -9,7 +9,7 @@ import psutil
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What a process and all processes below it have used."""
+    """The use of a process and of all processes below it."""
 
     cpu: float
     """Seconds of a processor."""

@@ -2,8 +2,8 @@
 Serve lanes on the loop without a task for each: what ends one record begins the next.
 
 A task and its coroutines cost more than all else that a record takes if a handler does little
-besides waiting for an answer. So a handler may begin a record at once and call back. Whatever is
-not usual is a task's work: a record that cannot be begun at once, and every result but `Done`.
+besides waiting for an answer. So a handler may begin a record at once and call back. A task does
+all that is not usual: a record that cannot be begun at once, and every result but `Done`.
 """
 
 import time
@@ -19,7 +19,7 @@ from dedup.serving.runs import next_run
 from dedup.serving.tasks import Desk
 
 Rest: TypeAlias = Callable[[], Awaitable[Result]]
-"""What is left to do for a record, once it is called and awaited; it returns its result."""
+"""Does what is left to do for a record, once it is awaited; it returns its result."""
 
 
 class Slot(Protocol):

@@ -42,6 +42,8 @@ from dovecote.processes.rules.keeping import (
 from outbox.errors import DovecoteError
 
 _TURN_SECONDS, _ASK_EVERY, _ASK_SECONDS = 0.2, 1.0, 3.0
+# A service manager tells all processes of a unit to end, in any order.
+_HEARS_LAST_SECONDS = 2.0
 _MOST = 64 << 10
 # macOS has no `waitid`, and no containers of its own.
 _PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT if hasattr(os, "waitid") else 0
@@ -280,7 +282,7 @@ class Parent:
     def _lose(self, number: int, running: _Running, status: int, now: float) -> None:
         member = self._members[number]
         if gives_up(member) and status in {-signal.SIGTERM, -signal.SIGINT}:
-            time.sleep(_TURN_SECONDS)  # all may be told to end, and this one may hear it last
+            time.sleep(_HEARS_LAST_SECONDS)  # perhaps all are told to end
         if self._ending:
             return  # `_end` judges how it has ended
         running.control.close()

@@ -123,7 +123,7 @@ def _sessions(state: SessionState) -> bytes:
     """
     Return a state of sessions as bytes.
 
-    Of many keys, only those are packed that have changed: in a large state, most have not.
+    Keys that have not changed are not packed again; in a large state, these are most.
     """
     keys, packed, touched = state.keys, state.packed, state.touched
     if _MANY * len(touched) > len(keys):  # together, each takes half as long

@@ -27,7 +27,7 @@ class Outgoing(NamedTuple):
 Written: TypeAlias = tuple[
     str, bytes | None, bytes | None, list[Pair] | dict[str, bytes | None], int
 ]
-"""What a producer takes of a record: topic, key, value, headers and timestamp."""
+"""The parts of a record that a producer takes: topic, key, value, headers and timestamp."""
 
 
 @dataclass(frozen=True, slots=True)

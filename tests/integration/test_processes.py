@@ -1,29 +1,20 @@
-"""Several processes under one parent: `processes = N` of the consumer and of push."""
+"""Several consumers under one parent: `processes = N`."""
 
 import contextlib
 import os
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dovecote.devstack.places import free_port
-from dovecote.push.api.access import hashed
 from tests.support.consuming import committed, end_of, event, produce
-from tests.support.delivering import Endpoint
 from tests.support.fix_stack import MakeTopic, Servers
-from tests.support.idle_push import Client, installed
 from tests.support.observing import fired, observing, of_parts, require_data
+from tests.support.parents import Crew, alive, crew
 from tests.support.waiting import patient, until
-
-COMMAND = str(Path(sys.executable).with_name("dovecote"))
-TOKEN = "of-the-test"  # noqa: S105  # as it says
 
 HANDLER = """
 import os
@@ -49,88 +40,6 @@ port = {port}
 "heartbeat.interval.ms" = "500"
 "topic.metadata.refresh.interval.ms" = "1000"
 """
-
-PUSH = """
-allow_addresses = ["127.0.0.0/8"]
-poll = "200ms"
-processes = 2
-
-[http]
-port = {port}
-
-[brokers.default]
-"bootstrap.servers" = "{bootstrap}"
-"session.timeout.ms" = "6000"
-
-[api.tokens]
-ops = "{token}"
-"""
-
-
-class Crew:
-    """A parent, with its processes and its log."""
-
-    def __init__(
-        self, folder: Path, arguments: list[str], port: int, environ: dict[str, str]
-    ) -> None:
-        self.folder, self.log = folder, folder / "log"
-        self.port, self.api, self.stranger = port, Client(port, TOKEN), Client(port, None)
-        with self.log.open("ab") as out:
-            self.process = subprocess.Popen(
-                [COMMAND, *arguments],
-                cwd=folder,
-                env={**os.environ, **environ},
-                stderr=out,
-            )
-
-    def children(self) -> list[int]:
-        """Return the ids of the parent's processes."""
-        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(each) for each in path.read_text().split()]
-
-    def ready(self) -> dict[str, Any]:
-        """Return what the parent says of all; nothing while it does not answer."""
-        try:
-            answer = self.api("GET", "/readyz")
-        except OSError:
-            return {"ok": False}
-        return dict(answer.body)
-
-    def metrics(self) -> str:
-        answer = self.api("GET", "/metrics")
-        assert answer.status == 200, answer
-        return str(answer.body)
-
-    def gets_ready(self, within: float = 60) -> None:
-        until(
-            lambda: self.ready()["ok"] or self.process.poll() is not None,
-            within=within,
-            what=f"all are ready: {self.log.read_text()}",
-        )
-        assert self.process.poll() is None, self.log.read_text()
-
-    def end(self) -> int:
-        self.process.terminate()
-        return self.process.wait(patient(60))
-
-
-@contextmanager
-def crew(folder: Path, arguments: list[str], port: int, **environ: str) -> Iterator[Crew]:
-    made = Crew(folder, arguments, port, environ)
-    try:
-        yield made
-    finally:
-        if made.process.poll() is None:
-            made.process.terminate()
-            made.process.wait(patient(60))
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 @pytest.fixture
@@ -317,89 +226,3 @@ def test_a_process_that_ends_again_and_again_fires_its_alert(
 
         until(fires, within=60, what="the alert")
         assert made.end() == 0, made.log.read_text()
-
-
-@pytest.fixture
-def push(tmp_path: Path, database: str, kafka: str) -> Iterator[Crew]:
-    port = free_port()
-    text = PUSH.format(port=port, bootstrap=kafka, token=hashed(TOKEN))
-    (tmp_path / "push.toml").write_text(text)
-    with (
-        installed(database) as dsn,
-        crew(
-            tmp_path, ["push", "serve", "--config", "push.toml"], port, DOVECOTE_PUSH_DSN=dsn
-        ) as made,
-    ):
-        made.gets_ready()
-        yield made
-
-
-def test_push_has_one_api_for_all_its_processes(push: Crew, kafka: str, topic: MakeTopic) -> None:
-    name = topic(4)
-    with Endpoint() as endpoint:
-        wanted = {"id": "hook", "topics": [name], "endpoint": {"url": endpoint.url}}
-        made = push.api("POST", "/subscriptions", wanted)
-        assert made.status == 201, made
-        assert push.api("POST", "/subscriptions", wanted).status == 200
-        odd = push.api("POST", "/subscriptions", {"id": "hook", "nonsense": "x" * 1000})
-        assert odd.status == 422
-        events = [event(name, f"k{n % 40}", n) for n in range(100)]
-        produce(kafka, *events)
-        endpoint.has_got(100, within=60)
-        until(
-            lambda: push.api("GET", "/subscriptions/hook").body["counts"]["delivered"] == 100,
-            within=30,
-            what="all counted",
-        )
-        assert push.api("GET", "/subscriptions?limit=1").status == 200
-        text = push.metrics()
-        assert 'process="0"' in text
-        assert 'process="1"' in text
-
-        os.kill(push.children()[0], signal.SIGKILL)
-        until(
-            lambda: push.api("GET", "/subscriptions/hook").status == 200,
-            within=20,
-            what="the API answers all the while",
-        )
-        produce(kafka, *(event(name, f"k{n % 40}", n) for n in range(100, 200)))
-        until(
-            lambda: len({request.event_id for request in endpoint.requests}) == 200,
-            within=90,
-            what="all delivered",
-        )
-        push.gets_ready()
-        assert push.end() == 0, push.log.read_text()
-    ids = {request.event_id for request in endpoint.requests}
-    assert {each.id for each in events} < ids
-
-
-def test_who_has_no_token_learns_nothing_from_the_parent(push: Crew) -> None:
-    stranger = push.stranger
-    for path in ("/subscriptions", "/subscriptions/hook", "/audit"):
-        assert stranger("GET", path).status in {401, 403}, path
-    assert stranger("GET", "/healthz").status == 200
-    assert stranger("GET", "/readyz", Host="evil.example").status == 403
-    big = stranger("POST", "/subscriptions", {"id": "x" * 300_000})
-    assert big.status in {401, 413}
-    page = stranger("GET", "/")
-    assert page.status == 200
-    with socket.create_connection(("127.0.0.1", push.port), patient(20)) as slow:
-        slow.sendall(
-            b"POST /subscriptions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\n{"
-        )
-        assert slow.recv(1000).startswith(b"HTTP/1.1 401 "), "before it has sent its body"
-
-
-def test_the_audit_log_has_the_address_of_the_client(push: Crew) -> None:
-    with socket.create_connection(
-        ("127.0.0.1", push.port), patient(20), source_address=("127.0.0.9", 0)
-    ) as asked:
-        asked.sendall(
-            b"POST /subscriptions/nobody/pause HTTP/1.1\r\nhost: localhost\r\n"
-            b"dovecote-caller: " + b"0" * 32 + b" 6.6.6.6\r\n"
-            b"authorization: Bearer " + TOKEN.encode() + b"\r\ncontent-length: 0\r\n\r\n"
-        )
-        assert asked.recv(1000).startswith(b"HTTP/1.1 404 ")
-    entry = until(lambda: push.api("GET", "/audit").body, within=10, what="an entry")[0]
-    assert entry["address"] == "127.0.0.9"

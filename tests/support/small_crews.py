@@ -157,12 +157,3 @@ def small_crew(
         if process.poll() is None:
             process.kill()
             process.wait()
-
-
-def alive(pid: int) -> bool:
-    """Return whether a process runs; one that has ended and that nobody asked about does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"

@@ -85,7 +85,8 @@ class DeliveryHandler:
         self._clock = clock
         self._spans = request_spans(subscription)
         self._composer = Composer(shape.form(subscription), traced=self._spans.are_made)
-        self._is_usual = windows is None and not self._spans.are_made
+        self.is_direct = windows is None and not self._spans.are_made
+        """Whether `begin` takes records; if not, each waits for more than its answer."""
         self._signer, self._rules = shape.signer(subscription), shape.rules(subscription)
         self._hide = hiding(shape.secrets(subscription))
         breaker = shape.breaker(subscription)
@@ -197,7 +198,7 @@ class DeliveryHandler:
 
         False: it is `deliver`'s, because it has to wait, or because it is not a usual record.
         """
-        if not self._is_usual or not self._shaking.done or not self.gate.is_open:
+        if not self._shaking.done or not self.gate.is_open:
             return False
         at, began = time.time(), self._clock()
         try:

@@ -125,10 +125,11 @@ class Reading:
                 spans=consumer_spans(self._settings.group, "push"),
             )
             aside.reading = self
+            delivery = self._delivery
             self._consumer = consumer = Consumer(
                 self._settings,
-                aside.handling(self._delivery.deliver),
-                begins=aside.beginning(self._delivery.begin),
+                aside.handling(delivery.deliver),
+                begins=aside.beginning(delivery.begin) if delivery.is_direct else None,
                 aside=aside,
                 takes_records=True,
                 traced=False,  # its requests have spans

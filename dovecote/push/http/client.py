@@ -107,8 +107,8 @@ class Client:
         """
         Send a request over a kept connection, if there is one, and return whether there is.
 
-        `took` is called with what comes of it, and never before this returns. What is no answer
-        that counts may come of the connection's age: `after` decides.
+        The client calls `took` with what comes of it, and never before this returns. A failure
+        may show no more than the connection's age: `after` decides.
         """
         if not self._idle:
             return False
@@ -202,7 +202,7 @@ class Client:
                 self._expires = later(due - now, self._expire)
                 break
             over.append(connection)
-        # What ends a request may begin others, which are to find a timer that runs.
+        # The end of a request may begin others, which are to find a timer that runs.
         for connection in over:
             connection.expire(f"no whole answer within {self._patience.whole:g} s")
 

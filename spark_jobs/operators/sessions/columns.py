@@ -25,7 +25,7 @@ _MOST = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What decides which records share a session, and when it closes; in milliseconds."""
+    """The rules by which records share a session, and it closes; in milliseconds."""
 
     gap: int
     open_for: int
@@ -35,7 +35,7 @@ class Rules:
 
 @dataclass(slots=True)
 class Taken:
-    """What became of records."""
+    """The results of taking records."""
 
     closed: Closed
     """The sessions that they closed, in their order."""

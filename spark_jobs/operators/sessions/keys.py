@@ -1,4 +1,4 @@
-"""What is known of keys: their sessions that records may still join."""
+"""The state of the operator: keys, with their sessions that records may still join."""
 
 from dataclasses import dataclass, field
 from typing import Any
