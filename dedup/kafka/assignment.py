@@ -17,7 +17,6 @@ from confluent_kafka import (
 )
 
 from dedup.kafka.claiming import Claiming
-from dedup.kafka.messages import reads
 from dedup.kafka.partitions import Partitions
 from dedup.kafka.starting import Starts
 from dedup.kafka.topic_ids import Topics
@@ -29,6 +28,7 @@ from dedup.rules.lanes.lanes import Stretch
 from dedup.rules.lanes.offsets import Offsets
 from dedup.rules.record import Record
 from dedup.rules.starting import is_of_another, onward
+from dedup.serving.messages import reads
 from dovecote.process.rarely import Rarely
 
 _log = logging.getLogger("dovecote.consumer")

@@ -14,7 +14,6 @@ from dedup.kafka.absent import Absent
 from dedup.kafka.assignment import Assignment
 from dedup.kafka.fatal import reason_to_end
 from dedup.kafka.membership import Membership
-from dedup.kafka.messages import Message, weight_of
 from dedup.kafka.partitions import Partitions
 from dedup.kafka.subscribing import Subscribing
 from dedup.retries.aside import Partition
@@ -23,6 +22,7 @@ from dedup.rules import unmoved
 from dedup.rules.lanes.assigned import Assigned
 from dedup.rules.lanes.pace import Pace
 from dedup.rules.lanes.pressure import Limits, Pressure
+from dedup.serving.messages import Message, weight_of
 from dedup.unread.watch import Watch
 from dovecote.process.rarely import Rarely
 from outbox.kafka_errors import right, told

@@ -5,10 +5,10 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from dedup.kafka.messages import reads, weight_of
 from dedup.rules.identity import of_topic
 from dedup.rules.lanes.lanes import Lanes
 from dedup.rules.record import Record
+from dedup.serving.messages import reads, weight_of
 from dedup.serving.runs import next_run
 from outbox.envelope import ATTEMPT, ID, NOT_BEFORE, ORIGIN, ROUND, Pair
 
