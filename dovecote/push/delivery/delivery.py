@@ -13,9 +13,9 @@ from dedup.serving.direct import Slot
 from dovecote.process.states import State
 from dovecote.push.delivery import shape
 from dovecote.push.delivery.answers import Answers, broken
-from dovecote.push.delivery.attempt import Attempt, Underway
 from dovecote.push.delivery.gate import Gate, Passed
 from dovecote.push.delivery.noted import DETAIL_CHARACTERS, Noted
+from dovecote.push.delivery.sending import Sending, Underway
 from dovecote.push.delivery.shaking import REST_SECONDS, Shaking
 from dovecote.push.delivery.traced import request_spans
 from dovecote.push.delivery.windows import Windows
@@ -218,7 +218,7 @@ class DeliveryHandler:
         self._numbers.added.observe(max(0.0, at - record.timestamp / 1000))
         return True
 
-    def succeeded(self, attempt: Attempt, answer: Answer) -> None:
+    def succeeded(self, attempt: Sending, answer: Answer) -> None:
         """Take an answer that is success."""
         self._forbidden = ""
         told, limits = self._answers.read(answer)
@@ -233,7 +233,7 @@ class DeliveryHandler:
         """As `Client.after`."""
         return self._client.after(found, message)
 
-    async def finish(self, attempt: Attempt, answering: Awaitable[Answer]) -> Result:
+    async def finish(self, attempt: Sending, answering: Awaitable[Answer]) -> Result:
         """
         Await the answer of an attempt, and return the result for its record.
 
@@ -266,7 +266,7 @@ class DeliveryHandler:
             if number == 1:
                 self._numbers.added.observe(max(0.0, at - record.timestamp / 1000))
             span = self._spans.begin(record, number)
-            attempt = Attempt(
+            attempt = Sending(
                 record, passed, request.event, number=number, at=at, began=began, span=span
             )
             signed = self._signer.lines(request.id, int(at), request.body)
@@ -278,7 +278,7 @@ class DeliveryHandler:
         return await self.finish(attempt, answering)
 
     async def _answered(
-        self, attempt: Attempt, answering: Awaitable[Answer]
+        self, attempt: Sending, answering: Awaitable[Answer]
     ) -> tuple[Answering, str, Quota]:
         """
         Return the outcome, words for it, and the endpoint's own numbers.
@@ -307,7 +307,7 @@ class DeliveryHandler:
 
     def _concluded(
         self,
-        attempt: Attempt,
+        attempt: Sending,
         verdict: Verdict | Early,
         outcome: Answering,
         *,

@@ -3,7 +3,7 @@
 from collections import deque
 
 from dovecote.push.delivery.answers import named, why
-from dovecote.push.delivery.attempt import Attempt
+from dovecote.push.delivery.sending import Sending
 from dovecote.push.metrics import SubscriptionMetrics
 from dovecote.push.rules.outcomes import Outcomes
 from dovecote.push.rules.pacing.minute import LastMinute
@@ -26,7 +26,7 @@ class Noted:
         self.delivered = self.failed = self.dead = 0
 
     def add(
-        self, attempt: Attempt, told: Outcome, outcome: Answering, *, now: float, detail: str
+        self, attempt: Sending, told: Outcome, outcome: Answering, *, now: float, detail: str
     ) -> None:
         """Note an attempt that ended `now`; one that only came too early shows nothing."""
         record, seconds = attempt.record, now - attempt.began

@@ -34,7 +34,7 @@ class Rules:
 
 
 @dataclass(slots=True)
-class Taken:
+class TakenColumns:
     """The results of taking records."""
 
     closed: Closed
@@ -49,7 +49,7 @@ class Taken:
 
 def take(
     held: dict[Ident, SessionsOfKey], records: Inputs, now: int, rules: Rules
-) -> Taken | None:
+) -> TakenColumns | None:
     """
     Take the records of keys with clocks of their own; None: not one of them can be taken so.
 
@@ -165,7 +165,7 @@ class _Sessions:
     def rank_of(self, number: int) -> int:
         return int(self._ranks[number])
 
-    def settle(self, values: list[Any], now: int) -> Taken:
+    def settle(self, values: list[Any], now: int) -> TakenColumns:
         """Close sessions, and leave the others open; `values` are those of the records'."""
         groups, before = self._groups, self._before
         starts = groups.times[self._begins]
@@ -190,7 +190,7 @@ class _Sessions:
         # Sessions that one record closes are of one key, and stay in the order of their ends.
         in_order = np.argsort(rows, kind="stable")
         done = done[in_order]
-        return Taken(
+        return TakenColumns(
             Closed(
                 [groups.keys[each] for each in ranks[done].tolist()],
                 starts[done].tolist(),

@@ -13,7 +13,7 @@ from dovecote.push.http.connection import SendFailed
 from dovecote.push.rules.sending.answer import Answer
 
 
-class Attempt:
+class Sending:
     """A request for a record, and when it was sent."""
 
     __slots__ = ("at", "began", "event", "number", "passed", "record", "span")
@@ -36,17 +36,17 @@ class Attempt:
 class TakesAnswers(Protocol):
     """Takes what came of an attempt that was begun."""
 
-    def succeeded(self, attempt: Attempt, answer: Answer) -> None:
+    def succeeded(self, attempt: Sending, answer: Answer) -> None:
         """Take an answer that is success."""
 
-    async def finish(self, attempt: Attempt, answering: Awaitable[Answer]) -> Result:
+    async def finish(self, attempt: Sending, answering: Awaitable[Answer]) -> Result:
         """Await the answer, and return the result for the record."""
 
     def after(self, found: Answer | SendFailed, message: bytes) -> Awaitable[Answer]:
         """Return what answers the request, after this came of it."""
 
 
-class Underway(Attempt):
+class Underway(Sending):
     """An attempt whose answer calls back: a success at once, and a task sees to anything else."""
 
     __slots__ = ("delivery", "message", "slot")
