@@ -96,6 +96,7 @@ NAMES = sorted(name for names in LINUX.values() for name in names)
 # Each of these looks first at which system it is on.
 GUARDED = {
     "dovecote/devstack/processes.py": {"pidfd_open", "pidfd_send_signal"},
+    "dovecote/processes/parent.py": {"waitid", "memfd_create"},
 }
 
 
