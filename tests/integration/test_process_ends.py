@@ -97,9 +97,15 @@ def test_a_process_that_ends_by_itself_with_status_0_is_started_again(tmp_path: 
         assert crew.ends() == 0, crew.said()
 
 
+def _in_a_terminal() -> None:
+    """Begin a session that hears of its end, also where `nohup` runs the tests."""
+    os.setsid()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def test_the_end_of_the_terminal_ends_all_in_order(tmp_path: Path) -> None:
     """A terminal tells its session that it has ended, of which the processes are no part."""
-    with small_crew(tmp_path, begin=os.setsid) as crew:
+    with small_crew(tmp_path, begin=_in_a_terminal) as crew:
         crew.gets_ready()
         children = crew.children()
         os.killpg(crew.process.pid, signal.SIGHUP)
