@@ -38,6 +38,21 @@ _HEADERS = {
 
 
 def main() -> None:
+    args = _parser().parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        settings = _settings(args, Path(folder), "127.0.0.1:1", "none", "auto")
+        with _spark(settings, args.master) as spark, harness.servers() as stack:
+            for grouping in args.grouping:
+                _kafka(spark, args, stack, Path(folder), grouping)
+
+
+def arguments(**given: object) -> argparse.Namespace:
+    """Return the arguments that the command has by default, except those that are given."""
+    return _parser().parse_args([], argparse.Namespace(**given))
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return what reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000, help="rows in a batch")
     parser.add_argument("--batches", type=int, default=5, help="batches that are counted")
@@ -53,12 +68,7 @@ def main() -> None:
         "--grouping", choices=_WAYS, nargs="+", default=_WAYS, help="as in [spark]"
     )
     parser.add_argument("--master", default=f"local[{os.cpu_count()}]", help="as Spark's")
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        settings = _settings(args, Path(folder), "127.0.0.1:1", "none", "auto")
-        with _spark(settings, args.master) as spark, harness.servers() as stack:
-            for grouping in args.grouping:
-                _kafka(spark, args, stack, Path(folder), grouping)
+    return parser
 
 
 def _kafka(

@@ -5,8 +5,6 @@ Dovecote's job writes the first match of a key in each micro-batch, and remember
 has no such batches: it writes the first one of each round of events, as many as a batch has.
 """
 
-import argparse
-import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from benchmarks import harness, spark_dedup
 from benchmarks.beside import flink, tools
 from benchmarks.beside.figures import Figures
 from benchmarks.beside.model import differences, firsts
-from benchmarks.beside.sessions import BATCHES, flink_figures
+from benchmarks.beside.sessions import BATCHES
 from benchmarks.beside.turns import Contender, Turns, Wanted
 from benchmarks.beside.written import committed
 from dovecote.devstack import Stack
@@ -76,16 +74,8 @@ def run(wanted: Wanted) -> bool:
 
 
 def _job(place: Place) -> Figures:
-    args = argparse.Namespace(
-        rows=place.a_batch,
-        batches=BATCHES,
-        warm_up=BATCHES,
-        copies=COPIES,
-        per_key=PER_KEY,
-        policy="first_match",
-        filter="value.amount >= 0",
-        partitions=os.cpu_count(),
-        master=f"local[{os.cpu_count()}]",
+    args = spark_dedup.arguments(
+        rows=place.a_batch, batches=BATCHES, warm_up=BATCHES, copies=COPIES, per_key=PER_KEY
     )
     found = spark_dedup.run(args, place.stack, place.folder, "auto")
     place.topic = found.source
@@ -124,15 +114,10 @@ def _flink(backend: str) -> Contender[Place]:
         written = (
             ((key, event // place.round), event) for key, event in _events(place.bootstrap, output)
         )
-        return flink_figures(told, differences(right, written)._asdict())
+        return flink.figures(told, differences(right, written)._asdict())
 
-    return Contender(
-        f"flink_{backend}",
-        "the first of a key in each round of events, exactly once",
-        measure,
-        prepare=flink.prepare,
-        settings={"version": flink.VERSION, "checkpoint": "1s"},
-    )
+    what = "the first of a key in each round of events, exactly once"
+    return flink.contender(backend, what, measure)
 
 
 def _events(bootstrap: str, topic: str) -> Iterator[tuple[bytes, int]]:

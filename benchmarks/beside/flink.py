@@ -1,10 +1,12 @@
 """Run Flink, in one JVM, on the records of a topic."""
 
 import tempfile
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
 
 from benchmarks.beside import tools
+from benchmarks.beside.figures import Figures
+from benchmarks.beside.turns import Contender
 from dovecote.devstack.kafka.jars import JarSet
 
 VERSION = "2.3.0"
@@ -24,6 +26,9 @@ JARS = JarSet(
     ),
     tools.CHECKSUMS / f"flink-{VERSION}.sha256",
 )
+
+
+_P = TypeVar("_P")
 
 
 class Job(NamedTuple):
@@ -65,3 +70,25 @@ def run(job: Job) -> Mapping[str, float]:
         words = (*places, *numbers, job.backend, folder, str(job.round))
         command = tools.program("FlinkJob", JARS, *_OPTIONS)
         return tools.said([*command, *words], within=_LONGEST_SECONDS)
+
+
+def contender(backend: str, promise: str, measure: Callable[[_P], Figures]) -> Contender[_P]:
+    """Return Flink with this state as one that takes turns."""
+    return Contender(
+        f"flink_{backend}",
+        promise,
+        measure,
+        prepare=prepare,
+        settings={"version": VERSION, "checkpoint": "1s"},
+    )
+
+
+def figures(told: Mapping[str, float], differ: Mapping[str, int]) -> Figures:
+    """Return what Flink said as figures."""
+    return Figures(
+        per_s=told["records"] / told["seconds"],
+        cpu_us=told["cpu_seconds"] / told["records"] * 1e6,
+        peak_mb=round(told["peak_bytes"] / 1e6),
+        closing_s=told["closing_seconds"],
+        **differ,
+    )

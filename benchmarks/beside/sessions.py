@@ -32,6 +32,7 @@ BATCHES = 5
 _BUCKETS = 16
 _GAP, _GRACE = 10_000, 5_000
 _OURS = "bench-out"
+_WHAT = "in order per key, exactly once; JSON parsed and written"
 _SESSIONS = Mapping[Session, tuple[int, ...]]
 
 
@@ -66,9 +67,7 @@ class Place:
 def run(wanted: Wanted) -> bool:
     """Measure them in turn; return whether one has failed."""
     contenders = [
-        Contender(
-            "dovecote", "in order per key, exactly once; JSON parsed and written", _job, ours=True
-        ),
+        Contender("dovecote", _WHAT, _job, ours=True),
         *(_flink(backend) for backend in ("hashmap", "rocksdb")),
         Contender(
             "kafka_streams",
@@ -123,26 +122,9 @@ def _flink(backend: str) -> Contender[Place]:
         # At the end of the topic it closes all that are open.
         told = flink.run(job)
         differ = differences(place.right, _json_sessions(place.bootstrap, output))
-        return flink_figures(told, differ._asdict())
+        return flink.figures(told, differ._asdict())
 
-    return Contender(
-        f"flink_{backend}",
-        "in order per key, exactly once; JSON parsed and written",
-        measure,
-        prepare=flink.prepare,
-        settings={"version": flink.VERSION, "checkpoint": "1s"},
-    )
-
-
-def flink_figures(told: Mapping[str, float], differ: Mapping[str, int]) -> Figures:
-    """Return what Flink said as figures."""
-    return Figures(
-        per_s=told["records"] / told["seconds"],
-        cpu_us=told["cpu_seconds"] / told["records"] * 1e6,
-        peak_mb=round(told["peak_bytes"] / 1e6),
-        closing_s=told["closing_seconds"],
-        **differ,
-    )
+    return flink.contender(backend, _WHAT, measure)
 
 
 def _streams(place: Place) -> Figures:

@@ -58,14 +58,14 @@ def program(main: str, jars: JarSet, *options: str) -> list[str]:
     """
     Return the command that runs the Java program `main`; compile it first if needed.
 
-    Its class and all whose names begin with the same word are compiled together.
+    Its class, all whose names begin with the same word, and `Used` are compiled together.
 
     Raises:
         PeerMissing: its jars or a compiler cannot be had.
         PeerFailed: it does not compile.
     """
     folder, runtime = fetched(jars), java()
-    sources = sorted(PROGRAMS.glob(f"{_family(main)}*.java"))
+    sources = [*sorted(PROGRAMS.glob(f"{_family(main)}*.java")), PROGRAMS / "Used.java"]
     beside = runtime.home / "bin/javac"
     compiler = str(beside) if beside.exists() else shutil.which("javac")
 

@@ -1,4 +1,3 @@
-import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Locale;
@@ -78,17 +77,6 @@ public final class FlinkJob {
     return settings;
   }
 
-  static double processorSeconds() {
-    var system = (com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
-    return system.getProcessCpuTime() / 1e9;
-  }
-
-  static long peakBytes() throws Exception {
-    for (String line : Files.readAllLines(Path.of("/proc/self/status")))
-      if (line.startsWith("VmHWM:")) return Long.parseLong(line.replaceAll("\\D", "")) * 1024;
-    return 0;
-  }
-
   public static void main(String[] args) throws Exception {
     String work = args[0], bootstrap = args[1], input = args[2], output = args[3], backend = args[6];
     long warmUp = Long.parseLong(args[4]), last = warmUp + Long.parseLong(args[5]), round = Long.parseLong(args[8]);
@@ -104,12 +92,12 @@ public final class FlinkJob {
       long taken = TAKEN.sum();
       if (began == 0 && taken >= warmUp) {
         began = System.nanoTime();
-        used = processorSeconds();
+        used = Used.processorSeconds();
         first = taken;
       }
       if (taken >= last) {
         ended = System.nanoTime();
-        used = processorSeconds() - used;
+        used = Used.processorSeconds() - used;
       } else if (result.isDone() || System.nanoTime() > deadline) {
         System.err.println("Flink has taken " + taken + " of " + last + " records");
         if (result.isDone()) result.get();
@@ -122,7 +110,7 @@ public final class FlinkJob {
     System.out.printf(
         Locale.ROOT,
         "{\"records\":%d,\"seconds\":%.3f,\"cpu_seconds\":%.3f,\"closing_seconds\":%.3f,\"peak_bytes\":%d}%n",
-        last - first, (ended - began) / 1e9, used, closing, peakBytes());
+        last - first, (ended - began) / 1e9, used, closing, Used.peakBytes());
     System.out.flush();
     // Its servers would take seconds to end, and there is nothing left to lose.
     Runtime.getRuntime().halt(0);

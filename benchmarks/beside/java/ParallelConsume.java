@@ -2,10 +2,7 @@ import io.confluent.parallelconsumer.ParallelConsumerOptions;
 import io.confluent.parallelconsumer.ParallelConsumerOptions.CommitMode;
 import io.confluent.parallelconsumer.ParallelConsumerOptions.ProcessingOrder;
 import io.confluent.parallelconsumer.ParallelStreamProcessor;
-import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Locale;
@@ -45,17 +42,6 @@ public final class ParallelConsume {
     }
   }
 
-  static double processorSeconds() {
-    var system = (com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
-    return system.getProcessCpuTime() / 1e9;
-  }
-
-  static long peakBytes() throws Exception {
-    for (String line : Files.readAllLines(Path.of("/proc/self/status")))
-      if (line.startsWith("VmHWM:")) return Long.parseLong(line.replaceAll("\\D", "")) * 1024;
-    return 0;
-  }
-
   public static void main(String[] args) throws Exception {
     long total = Long.parseLong(args[3]), warmUp = Long.parseLong(args[4]), work = Long.parseLong(args[6]);
     Map<String, Object> kafka =
@@ -86,7 +72,7 @@ public final class ParallelConsume {
           if (check(context.getSingleConsumerRecord())) {
             long handled = HANDLED.incrementAndGet();
             if (handled == warmUp) {
-              used[0] = processorSeconds();
+              used[0] = Used.processorSeconds();
               began.set(System.nanoTime());
             } else if (handled == total) done.countDown();
           }
@@ -99,13 +85,13 @@ public final class ParallelConsume {
           }
         });
     done.await(Long.parseLong(args[7]), TimeUnit.SECONDS);
-    double seconds = (System.nanoTime() - began.get()) / 1e9, cpu = processorSeconds() - used[0];
+    double seconds = (System.nanoTime() - began.get()) / 1e9, cpu = Used.processorSeconds() - used[0];
     long handled = HANDLED.get();
     consumer.closeDrainFirst(Duration.ofSeconds(20));
     System.out.printf(
         Locale.ROOT,
         "{\"handled\":%d,\"counted\":%d,\"seconds\":%.3f,\"cpu\":%.3f,\"violations\":%d,\"duplicates\":%d,\"peak_bytes\":%d}%n",
-        handled, Math.max(0, handled - warmUp), seconds, cpu, VIOLATIONS.get(), REPEATED.get(), peakBytes());
+        handled, Math.max(0, handled - warmUp), seconds, cpu, VIOLATIONS.get(), REPEATED.get(), Used.peakBytes());
     System.out.flush();
     System.exit(0);
   }
