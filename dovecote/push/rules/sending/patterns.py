@@ -6,7 +6,7 @@ names decide, as a text with places for the values, and is made once. Most of th
 id and the time alone. A block is the pattern's text with all other values, and is made once, too.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -39,7 +39,11 @@ class Pattern(NamedTuple):
     time: int | None
     """The place of the time."""
     steady: Callable[[Values], Values]
-    """Returns the values that are the same for most records."""
+    """
+    Returns the values that most records share: those in the text, then the content type.
+
+    So with one text, equal values are those of equal headers, in any order of the record's.
+    """
 
 
 class Block(NamedTuple):
@@ -71,9 +75,12 @@ def pattern(names: Names, attribute: Callable[[str], str | None], *, most: int) 
     if len(places) + 5 > most:
         return None
     text = "".join(f"ce-{found[place]}: %s\r\n" for place in places)
-    id_, time = names.index(ID), names.index(TIME) if TIME in names else None
+    time = names.index(TIME) if TIME in names else None
+    steady = [place for place in places if place != time]
+    if content_type is not None:
+        steady.append(content_type)
     return Pattern(
-        id=id_,
+        id=names.index(ID),
         source=names.index(SOURCE),
         text=f"ce-specversion: 1.0\r\nce-id: %s\r\n{text}",
         values=places,
@@ -81,12 +88,8 @@ def pattern(names: Names, attribute: Callable[[str], str | None], *, most: int) 
         has_trace=TRACEPARENT in names,
         time=time,
         # The source and the type are among them: it returns a tuple.
-        steady=itemgetter(*({*places, *_those(content_type)} - {id_, time})),
+        steady=itemgetter(*steady),
     )
-
-
-def _those(place: int | None) -> tuple[int, ...]:
-    return () if place is None else (place,)
 
 
 class Patterns:
@@ -146,7 +149,7 @@ class Blocks:
         return made
 
 
-def steady(found: Pattern, values: Sequence[bytes | None], write: Callable[[bytes], str]) -> str:
+def standing(found: Pattern, values: Values, write: Callable[[bytes], str]) -> str:
     """
     Return the headers with all their values but the id and the time, which have places in it.
 

@@ -26,7 +26,7 @@ from dovecote.push.rules.sending.patterns import (
     Patterns,
     Unclear,
     Values,
-    steady,
+    standing,
 )
 from outbox import envelope
 from outbox.envelope import Record
@@ -260,12 +260,13 @@ class Composer:
         source = values[found.source]
         if not source:
             raise Unclear
-        text = steady(found, values, sendable)
+        text = standing(found, values, sendable)
         if found.content_type is not None:
             given = values[found.content_type]
             if given is None:
                 raise Unclear
-            text += "" if self._typed else typed(given).replace("%", "%%")
+            line = typed(given)  # one that is no text is refused, also where it is not sent
+            text += "" if self._typed else line.replace("%", "%%")
         return Block(text, at_source(source))
 
     def allowed(self, headers: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """The short way to a request, which has to come to what the longer way comes to."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import example, given
@@ -56,6 +57,7 @@ def outcome(made: Callable[[], Request]) -> object:
 @example(FORMS[0], [("traceparent", TRACE), ("tracestate", b"a=b")], WHOLE, b"{}")
 @example(FORMS[1], [("traceparent", TRACE), ("content-type", b"text/csv")], WHOLE, b"{}")
 @example(FORMS[0], [("content-type", b"text/csv; charset=\xc3\xbc")], WHOLE, None)
+@example(FORMS[1], [("content-type", b"\xff")], WHOLE, b"{}")
 @example(FORMS[0], [("ce_subject", b"x" * 20_000)], WHOLE, b"{}")
 def test_both_ways_come_to_the_same(
     form: Form,
@@ -68,6 +70,37 @@ def test_both_ways_come_to_the_same(
     short = outcome(lambda: composer.request(given_))
     assert short == outcome(lambda: composer.request(given_, identity(given_)))
     assert short == outcome(lambda: composer.request(given_))  # from its pattern
+
+
+@given(
+    st.lists(
+        st.permutations(
+            ["ce_id", "ce_source", "ce_type", "ce_time", "content-type", "x-other"]
+        ).flatmap(
+            lambda names: st.tuples(
+                *(st.tuples(st.just(name), st.sampled_from([b"a", b"b"])) for name in names)
+            )
+        ),
+        min_size=2,
+        max_size=8,
+    )
+)
+@example(
+    [
+        (*WHOLE, ("content-type", b"text/csv")),
+        (
+            ("ce_id", b"e.1"),
+            ("content-type", b"/shop"),
+            ("ce_source", b"Placed"),
+            ("ce_type", b"text/csv"),
+        ),
+    ]
+)
+def test_headers_in_another_order_are_no_others(found: list[tuple[Pair, ...]]) -> None:
+    composer = Composer(FORMS[0])
+    for each in [record(list(headers)) for headers in found]:
+        short = outcome(partial(composer.request, each))
+        assert short == outcome(partial(composer.request, each, identity(each)))
 
 
 def test_a_record_without_a_history_is_at_its_first_attempt() -> None:
