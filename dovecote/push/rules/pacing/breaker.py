@@ -57,9 +57,8 @@ class Breaker:
 
     def succeeded(self) -> None:
         """Close: even a late answer shows that the endpoint is there."""
-        if self.failures or self.refusals or self.opened:
-            self.failures, self.refusals = 0, 0
-            self._close()
+        self.failures, self.refusals = 0, 0
+        self._close()
 
     def failed(self, now: float, *, probe: bool) -> bool:
         """

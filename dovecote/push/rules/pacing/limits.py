@@ -20,32 +20,29 @@ class Concurrency:
         self._most, self._rest = most, rest
         self._knee = float(most)
         self._limit = float(most if first is None else min(first, most))
-        self.limit = int(self._limit)
-        """How many requests there may be at a time."""
         self._halved = float("-inf")
+
+    @property
+    def limit(self) -> int:
+        return int(self._limit)
 
     def succeeded(self, in_flight: int) -> None:
         """Take a success with so many in flight: if there was room for more, it proves nothing."""
         if self._limit >= self._most or 2 * in_flight < self._limit:
             return
         self._limit += 1.0 if self._limit < self._knee else 1.0 / self._limit
-        self._set(min(self._limit, float(self._most)))
+        self._limit = min(self._limit, float(self._most))
 
     def overloaded(self, now: float) -> None:
         """Take an overload of the endpoint; overloads within one round count as one."""
         if now - self._halved < self._rest:
             return
         self._halved = now
-        self._set(max(1.0, self._limit / 2))
-        self._knee = self._limit
+        self._knee = self._limit = max(1.0, self._limit / 2)
 
     def begin_anew(self) -> None:
         """Start over with one at a time: the endpoint was away."""
-        self._knee = max(self._limit, self._knee)
-        self._set(1.0)
-
-    def _set(self, limit: float) -> None:
-        self._limit, self.limit = limit, int(limit)
+        self._knee, self._limit = max(self._limit, self._knee), 1.0
 
 
 @dataclass(slots=True)

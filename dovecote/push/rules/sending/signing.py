@@ -37,9 +37,6 @@ class Signer:
     def signature(self, id_: str, timestamp: int, body: bytes) -> str:
         """Return the signatures of `{id}.{timestamp}.{body}`, separated by blanks."""
         content = b"%b.%d.%b" % (id_.encode(), timestamp, body)
-        if len(self._signs) == 1:
-            kind, sign = self._signs[0]
-            return f"{kind},{b2a_base64(sign(content), newline=False).decode('ascii')}"
         signatures = [
             f"{kind},{b2a_base64(sign(content), newline=False).decode('ascii')}"
             for kind, sign in self._signs
