@@ -54,16 +54,20 @@ def test_long_records_of_several_processes_are_whole_in_a_slow_pipe(tmp_path: Pa
 def test_a_stopped_process_keeps_nobody_from_writing_for_long(tmp_path: Path) -> None:
     holds = """
 import fcntl
+held = Path("held")
 if number == 0:
     fcntl.lockf(own.turns, fcntl.LOCK_EX)
+    held.touch()
 else:
-    Path("others").touch()
-    time.sleep(1)
+    while not held.exists():
+        time.sleep(0.01)
     began = time.monotonic()
     log.error("written")
     Path("took").write_text(str(time.monotonic() - began))
 """
     with small_crew(tmp_path, working=holds) as crew:
-        until((tmp_path / "took").exists, within=20, what="that it is written")
+        took = tmp_path / "took"
+        until(lambda: took.exists() and took.read_text(), within=20, what="that it is written")
         assert "written" in crew.said()
+        assert 2 <= float(took.read_text()) < patient(10)
         assert crew.ends() == 0, crew.said()

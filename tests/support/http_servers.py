@@ -76,6 +76,14 @@ async def asked(reader: asyncio.StreamReader) -> bytes:
     return head
 
 
+async def answers_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer the first request of a connection, and close it when the second has come."""
+    await asked(reader)
+    writer.write(DONE)
+    await asked(reader)
+    writer.close()
+
+
 def run(test: Callable[[], Awaitable[T]]) -> T:
     async def within() -> T:
         async with asyncio.timeout(patient(20)):

@@ -17,6 +17,7 @@ from tests.support.http_servers import (
     LOOPBACK,
     REQUEST,
     Server,
+    answers_once,
     asked,
     run,
     talking,
@@ -154,18 +155,12 @@ def test_each_request_on_a_kept_connection_has_the_whole_time_for_its_answer() -
 
 
 def test_a_kept_connection_that_was_closed_meanwhile_is_replaced_and_nobody_notices() -> None:
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asked(reader)
-        writer.write(DONE)
-        await asked(reader)  # the second request gets no answer
-        writer.close()
-
     async def talk(client: Client, server: Server) -> None:
         assert (await client.send(REQUEST)).status == 204
         assert (await client.send(REQUEST)).status == 204
         assert server.connections == 2
 
-    talking(script, talk)
+    talking(answers_once, talk)
 
 
 def test_a_server_that_closes_behind_each_answer_costs_no_request() -> None:

@@ -10,7 +10,16 @@ from dovecote.push.http.connection import SendFailed, Stale
 from dovecote.push.http.guard import Guard
 from dovecote.push.rules.sending.answer import Answer
 from dovecote.push.rules.sending.request import Form
-from tests.support.http_servers import DONE, LOOPBACK, REQUEST, Server, asked, run, talking
+from tests.support.http_servers import (
+    DONE,
+    LOOPBACK,
+    REQUEST,
+    Server,
+    answers_once,
+    asked,
+    run,
+    talking,
+)
 
 Found: TypeAlias = Answer | SendFailed
 
@@ -57,12 +66,6 @@ def test_what_an_answer_calls_can_use_its_connection_at_once() -> None:
 
 
 def test_a_kept_connection_that_the_server_has_closed_costs_no_attempt() -> None:
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asked(reader)
-        writer.write(DONE)
-        await asked(reader)  # the second request gets no answer
-        writer.close()
-
     async def talk(client: Client, server: Server) -> None:
         await client.send(REQUEST)
         found = await begun(client)
@@ -70,7 +73,7 @@ def test_a_kept_connection_that_the_server_has_closed_costs_no_attempt() -> None
         assert await client.after(found, client.message(REQUEST)) == Answer(204)
         assert server.connections == 2
 
-    talking(script, talk)
+    talking(answers_once, talk)
 
 
 def test_a_server_that_says_farewell_is_asked_again() -> None:
