@@ -21,7 +21,12 @@ from proof.spark import run as spark
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="proof", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600.0, help="how long to disturb")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=600.0,
+        help="how long to disturb; longer until each kind has come once",
+    )
     parser.add_argument("--kills", type=int, help="end after this many kills of the active relay")
     parser.add_argument(
         "--seed", type=int, default=1, help="another seed gives other disturbances"

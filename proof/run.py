@@ -41,6 +41,8 @@ _QUIET = 3
 class Options:
     """
     The parameters of a run, for `seconds` or until `kills` and all that belongs to them is done.
+
+    Each kind of disturbance comes once, however long that takes: on a busy machine, longer.
     """
 
     directory: Path
@@ -216,11 +218,16 @@ class _Proof:
             scene.done.by_kind[disturbance.kind] += 1
             scene.done.restarted = scene.crew.restarted
             now = time.monotonic()
+            is_over = now - began > options.seconds and self._has_met_all()
             if now - said > _SAY_SECONDS or disturbance.kind is not Kind.KILL:
                 scene.journal.note(self._progress(disturbance), shown=True)
                 said = now
-            if self._is_enough() or now - began > options.seconds:
+            if is_over or self._is_enough():
                 return
+
+    def _has_met_all(self) -> bool:
+        met = self._scene.done.by_kind
+        return all(met[kind] for kind in self._shares if kind not in self._without)
 
     def _is_enough(self) -> bool:
         kills, done = self._options.kills, self._scene.done

@@ -48,6 +48,11 @@ class Done:
     joins: int = 0
     leaves: int = 0
 
+    @property
+    def has_all(self) -> bool:
+        """Whether each kind has come."""
+        return min(self.kills, self.pauses, self.joins, self.leaves) > 0
+
 
 def plan(seed: int) -> Iterator[Disturbance]:
     """Yield disturbances without end; each kind comes once within the first few."""

@@ -147,7 +147,7 @@ class _Proof:
                 self._disturb(disturbance)
                 seconds = time.monotonic() - began
                 self._show(f"{seconds:6.1f} s  {self._done}; {len(members.running)} members")
-                if seconds > options.seconds:
+                if seconds > options.seconds and self._done.has_all:
                     break
         self._show("producers have stopped; waiting for the last effects")
         held = self._settle()
