@@ -12,7 +12,6 @@ _FLAT = 0.1
 """A cost within 10 % of the median counts as flat."""
 # Both can be read on a light page and on a dark one.
 _GREY, _BLUE = "#7d8590", "#3b82c4"
-_COLOURED = "text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"
 
 
 def draw(curve: Curve, file: Path) -> None:
@@ -23,7 +22,11 @@ def draw(curve: Curve, file: Path) -> None:
             "svg.hashsalt": "dovecote",
             "font.size": 9,
             "savefig.transparent": True,
-            **dict.fromkeys(_COLOURED, _GREY),
+            "text.color": _GREY,
+            "axes.labelcolor": _GREY,
+            "axes.edgecolor": _GREY,
+            "xtick.color": _GREY,
+            "ytick.color": _GREY,
         }
     )
     figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
