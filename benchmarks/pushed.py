@@ -67,7 +67,9 @@ class Pusher:
 @contextmanager
 def pusher(bootstrap: str, subscriptions: Sequence[dict[str, Any]]) -> Iterator[Pusher]:
     wanted = json.dumps({"bootstrap": bootstrap, "subscriptions": subscriptions})
-    with child("pushing", wanted) as process:
+    with child("pushing") as process:
+        if process.stdin is not None:
+            process.stdin.write(f"{wanted}\n")  # a command line has no room for thousands
         yield Pusher(process)
 
 

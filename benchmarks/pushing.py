@@ -1,4 +1,4 @@
-"""`push` in its own process, with subscriptions of a benchmark, until its input ends."""
+"""`push` in its own process, until its input ends; the first line has its subscriptions."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ class Unread:
 
 
 def main() -> None:
-    wanted: dict[str, Any] = json.loads(sys.argv[1])
+    wanted: dict[str, Any] = json.loads(sys.stdin.readline())
     logging.basicConfig(level=logging.ERROR)
     surroundings = Surroundings(
         brokers={"default": {"bootstrap.servers": wanted["bootstrap"]}},

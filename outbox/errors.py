@@ -76,6 +76,10 @@ class NoToken(DovecoteError):
     """The provider of `[kafka.identity]` has given no token yet; the message says why."""
 
 
+class NoClient(DovecoteError):
+    """A process cannot have another Kafka client; the message says why, and what to do."""
+
+
 class SchemaMissing(DovecoteError):
     """The outbox is not installed in this database and schema."""
 

@@ -26,7 +26,7 @@ CURVES: Mapping[str, tuple[_Measure, int]] = {
     "consumer-backlog": (consumers.backlog, 1_000_000),
     "consumer-keys": (consumers.keys, 1_000_000),
     "inbox-ids": (consumers.inbox, 10_000_000),
-    "push-subscriptions": (pushes.subscriptions, 1_000),
+    "push-subscriptions": (pushes.subscriptions, 100),
     "spark-executors": (jobs.executors, 2),
 }
 """How each curve is measured, and up to which size by default."""

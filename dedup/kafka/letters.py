@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from dedup.retries.aside import Outage
 from dedup.retries.copies import Copy, Unwritable, refused
 from dovecote.process.topics import most_bytes
-from outbox.errors import DovecoteError
+from outbox.errors import DovecoteError, NoClient, NoToken
 from outbox.kafka import MOST_BYTES, PARTITIONER, kafka_logger
 from outbox.kafka_errors import right, told
 from outbox.tokens.source import lasting
@@ -105,6 +105,8 @@ class Letters:
             )
         except BufferError as error:
             raise self._outage(topic, "the producer's queue is full") from error
+        except (NoClient, NoToken) as error:
+            raise self._outage(topic, str(error)) from error
         except KafkaException as error:
             raise self._explained(topic, copy, error.args[0]) from error
         if not sent.done.wait(self._timeout + 1.0):
@@ -136,7 +138,11 @@ class Letters:
 
     def _poll(self) -> None:
         while not self._ending.is_set():
-            producer = self._producer()
+            with self._lock:
+                producer = self._made
+            if producer is None:  # the next record makes one
+                self._ending.wait(_POLL_SECONDS)
+                continue
             try:
                 producer.poll(_POLL_SECONDS)
             except (KafkaException, SystemError) as error:

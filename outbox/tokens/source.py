@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary, finalize, ref
 
 from outbox import forks
-from outbox.errors import BadSettings, NoToken, first_line
+from outbox.errors import BadSettings, NoClient, NoToken, first_line
 from outbox.kafka import Credentials, Named
 from outbox.secrets import fresh, fresh_all
 from outbox.tokens.identity import KEY, MECHANISM, described, made, secrets_of
@@ -38,6 +38,13 @@ _LOOK = 2.0
 # A provider that takes longer than half of a token's life is not asked without a pause.
 _SHORTEST = 0.2
 _MOST_SAID = 300
+_NO_KEYS = "thread local storage"
+_FULL = (
+    "this process cannot have another Kafka client: each takes one of the 1,024 keys for "
+    "thread-local storage that the system gives a process. Share the work among processes that "
+    "have fewer of them each, such as one `push` with a schema of its own for each thousand "
+    "subscriptions"
+)
 
 Properties: TypeAlias = Mapping[str, Any]
 C = TypeVar("C", bound=Named)
@@ -264,12 +271,28 @@ def lasting(
 
     Raises:
         BadSettings, NoToken: as `for_client`.
+        NoClient: as `client_of`.
     """
     credentials = Credentials(properties, also)
     given = {**for_client(properties, patience), "error_cb": credentials.heard}
-    client = kind(given, logger=log)
+    client = client_of(kind, given, log)
     credentials.keep(client)
     return client
+
+
+def client_of(kind: Callable[..., C], given: Properties, log: logging.Logger) -> C:
+    """
+    Return a client of class `kind` with what `for_client` has returned.
+
+    Raises:
+        NoClient: the process has as many as it can.
+    """
+    try:
+        return kind(given, logger=log)
+    except RuntimeError as error:  # the client names nothing that a user could know
+        if _NO_KEYS in str(error):
+            raise NoClient(_FULL) from error
+        raise
 
 
 def refreshed(properties: Properties) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, closing
@@ -40,12 +41,14 @@ from outbox import envelope
 from outbox.errors import DovecoteError
 from outbox.kafka import kafka_logger
 from outbox.kafka_errors import right, told
-from outbox.tokens.source import for_client
+from outbox.tokens.source import client_of, for_client
 
 _log = logging.getLogger("dovecote.push")
 _client_log = kafka_logger("dovecote.push.kafka")
 
 _TOPIC_SECONDS = 10.0
+# A process can have some thousand clients, and each subscription keeps one: others must be few.
+_making = threading.BoundedSemaphore(8)
 
 
 class Reading:
@@ -234,8 +237,13 @@ class Reading:
 
     def _make_topics(self) -> None:
         """Create the topics for dead letters and for requeued ones, if they do not exist."""
+        with _making:
+            if self._ending:
+                return
+            self._make_with(client_of(AdminClient, for_client(self._kafka), _client_log))
+
+    def _make_with(self, admin: AdminClient) -> None:
         subscription = self._subscription
-        admin = AdminClient(for_client(self._kafka), logger=_client_log)
         try:
             there = admin.list_topics(timeout=_TOPIC_SECONDS).topics
         except KafkaException as error:

@@ -1,6 +1,7 @@
 """One token for all clients of a process: renewed in time, kept while its provider fails."""
 
 import gc
+import logging
 import os
 import pickle
 import threading
@@ -10,13 +11,14 @@ from pathlib import Path
 from weakref import ref
 
 import pytest
+from confluent_kafka import Consumer
 
 from dovecote.process.health import HealthReport
 from dovecote.process.settings import load
 from dovecote.process.states import State
 from dovecote.process.tokens import ReadyWithTokens, TokenNumbers, asked
-from outbox.errors import BadSettings, NoToken
-from outbox.tokens.source import all_renewals, await_token, for_client, source_of
+from outbox.errors import BadSettings, NoClient, NoToken
+from outbox.tokens.source import all_renewals, await_token, for_client, lasting, source_of
 from proof.identities.provider import SECRET, Provider
 from relay.settings import RelaySettings
 from tests.support.waiting import patient, until
@@ -214,3 +216,20 @@ def test_a_provider_of_somebody_else_may_raise_anything(
     text = '{"provider": "odd", "own_secret": "tops3cret"}'
     with pytest.raises(NoToken, match=r"odd gives no token: RuntimeError: no answer to \*\*\*"):
         for_client({"identity": text}, patience=1)
+
+
+def full(*_: object, **__: object) -> Consumer:
+    msg = "Failed to initialize thread local storage"
+    raise RuntimeError(msg)
+
+
+def odd(*_: object, **__: object) -> Consumer:
+    msg = "something else"
+    raise RuntimeError(msg)
+
+
+def test_a_process_with_as_many_clients_as_it_can_have_says_so() -> None:
+    with pytest.raises(NoClient, match=r"1,024 keys .* Share the work among processes"):
+        lasting(full, {}, logging.getLogger("test"))
+    with pytest.raises(RuntimeError, match="something else"):
+        lasting(odd, {}, logging.getLogger("test"))
