@@ -1,38 +1,24 @@
 """Extend a consumer's handler with the features of the tables `[retries]` and `[inbox]`."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import psycopg
-
-from dedup.inbox import schema as inbox_schema
-from dedup.inbox.claims import InboxClaims
-from dedup.inbox.connections import AsyncConnections, Connections
-from dedup.inbox.held import PostgresStates
-from dedup.inbox.inbox import Inbox
-from dedup.inbox.keeper import Keeper
-from dedup.inbox.together import together as in_one
-from dedup.inbox.together import together_async as in_one_async
 from dedup.kafka.letters import Letters
 from dedup.metrics import Metrics
 from dedup.retries.aside import Aside
 from dedup.rules.annotations import typed
-from dedup.rules.claim import Claim
-from dedup.rules.identity import Identity
-from dedup.rules.policies.signatures import is_awaited
 from dedup.rules.record import Record
 from dedup.serving.handlers import of_batches, of_records, of_whole_records
 from dedup.serving.retries import Retries
-from dedup.serving.ways_out import guarded
 from dedup.settings.consumer import ConsumerSettings
-from dedup.settings.inbox import InboxSettings
 from outbox import envelope
-from outbox.errors import DovecoteError
 from outbox.event import Event
 
 if TYPE_CHECKING:
+    from dedup.inbox.claims import InboxClaims
+    from dedup.inbox.held import PostgresStates
     from dedup.tracing.consuming import ConsumerSpans
 
 Handler = Callable[[Any], Any]
@@ -45,7 +31,7 @@ class Assembled(NamedTuple):
 
     handle: Handler
     aside: Aside
-    claims: InboxClaims | None
+    claims: "InboxClaims | None"
     """
     The claims on partitions, made before their records are handled; None: nothing is claimed.
     """
@@ -72,8 +58,11 @@ def assembled(
     together, claims = settings.handler_batch > 1, None
     with ExitStack() as stack:
         if settings.inbox is not None:
-            _require_inbox(settings.inbox)
-            handle = _once(
+            # It loads psycopg, which a consumer without an inbox does not need.
+            from dedup import inboxed
+
+            inboxed.require(settings.inbox)
+            handle = inboxed.once(
                 settings.group,
                 settings.inbox,
                 handler,
@@ -81,15 +70,9 @@ def assembled(
                 given=_itself if takes_records else events_for(handler, settings),
                 together=together,
             )
-            stack.enter_context(_keeper(settings.inbox, metrics).at_work())
+            stack.enter_context(inboxed.keeper(settings.inbox, metrics).at_work())
             if settings.partitions is None:
-                claims = InboxClaims(
-                    settings.inbox.dsn,
-                    settings.group,
-                    settings.inbox.schema_name,
-                    patience=settings.inbox.patience,
-                )
-                stack.enter_context(closing(claims))
+                claims = inboxed.claims(settings.group, settings.inbox, stack)
         elif takes_records:
             handle = of_whole_records(handler, together=together)
         else:
@@ -113,45 +96,6 @@ def assembled(
         yield Assembled(handling(handle), retries, claims)
 
 
-def _once(
-    group: str,
-    inbox: InboxSettings,
-    handler: Callable[..., Any],
-    stack: ExitStack,
-    *,
-    given: Callable[[Record], Any],
-    together: bool,
-) -> Handler:
-    """Return the handler of records (or of several) that runs `handler` in transactions."""
-    once, handler = Inbox(group, inbox.schema_name), guarded(handler)
-
-    def known_by(record: Record) -> Identity:
-        return record.identity
-
-    def claim_of(record: Record) -> Claim | None:
-        return record.claim
-
-    # Each returns what the handler returns, which is to be awaited if the handler is.
-    def handle(record: Record, tx: object) -> Any:  # noqa: ANN401  # its answer
-        return handler(given(record), tx)
-
-    def several(records: list[Record], tx: object) -> Any:  # noqa: ANN401  # its answers
-        return handler([given(record) for record in records], tx)
-
-    if is_awaited(handler):
-        on_loop = stack.enter_context(
-            closing(AsyncConnections(inbox.dsn, patience=inbox.patience, prepare=inbox.prepare))
-        ).begin
-        if together:
-            return in_one_async(once, several, on_loop, identity=known_by, claim=claim_of)
-        return once.once_async(handle, on_loop, identity=known_by, claim=claim_of)
-    connections = Connections(inbox.dsn, patience=inbox.patience, prepare=inbox.prepare)
-    begin = stack.enter_context(closing(connections)).begin
-    if together:
-        return in_one(once, several, begin, identity=known_by, claim=claim_of)
-    return once.once(handle, begin, identity=known_by, claim=claim_of)
-
-
 def events_for(
     handler: Callable[..., Any], settings: ConsumerSettings
 ) -> Callable[[Record], Event]:
@@ -170,32 +114,9 @@ def _itself(record: Record) -> Record:
     return record
 
 
-def _states(settings: ConsumerSettings, stack: ExitStack) -> PostgresStates | None:
-    inbox = settings.inbox
-    if inbox is None:
+def _states(settings: ConsumerSettings, stack: ExitStack) -> "PostgresStates | None":
+    if settings.inbox is None:
         return None
-    states = PostgresStates(inbox.dsn, settings.group, inbox.schema_name, patience=inbox.patience)
-    return stack.enter_context(closing(states))
+    from dedup import inboxed  # as above
 
-
-def _keeper(inbox: InboxSettings, metrics: Metrics) -> Keeper:
-    return Keeper(
-        inbox.dsn,
-        inbox.schema_name,
-        inbox.retention,
-        patience=inbox.patience,
-        lag=lambda: metrics.longest_lag,
-        exceeded=metrics.beyond_inbox,
-    )
-
-
-def _require_inbox(inbox: InboxSettings) -> None:
-    try:
-        with (
-            closing(Connections(inbox.dsn, patience=inbox.patience, ours=True)) as connections,
-            connections.begin() as conn,
-        ):
-            inbox_schema.require(conn, inbox.schema_name)
-    except psycopg.OperationalError as error:
-        msg = f"[inbox] cannot connect: {str(error).strip()}"
-        raise DovecoteError(msg) from error
+    return inboxed.states(settings.group, settings.inbox, stack)

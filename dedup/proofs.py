@@ -7,7 +7,6 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 
 from dedup.health import Health
-from dedup.inbox.connections import Connections
 from dedup.rules.shared import unread
 from dedup.settings.consumer import ConsumerSettings
 from dovecote.process.proof import Proof
@@ -63,6 +62,7 @@ def inbox(settings: ConsumerSettings, worked: Callable[[], float | None]) -> Pro
     found = settings.inbox
     if found is None:
         return None
+    from dedup.inbox.connections import Connections  # it loads psycopg
 
     def ask() -> str:
         ago = worked()

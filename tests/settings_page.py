@@ -62,6 +62,10 @@ A settings file is TOML, and `a.b` is the field `b` of the table `[a]`.
 The environment overrides the file: `DOVECOTE_RELAY_HTTP__PORT` sets `http.port` of the relay.
 In a table of Kafka properties, the underscores of a variable stand for dots:
 `DOVECOTE_RELAY_KAFKA__BOOTSTRAP_SERVERS`.
+A variable has a whole table as JSON, which takes the place of the file's:
+`DOVECOTE_PUSH_BROKERS='{"default": {"bootstrap.servers": "kafka-1:9092"}}'`. A file may point to
+it with `brokers = { env = "BROKERS" }`. Secrets in it are pointers, as in a file:
+`{"sasl.password": {"env": "KAFKA_PASSWORD"}}`.
 Any of them may have a table `identity`, with [the settings of a provider of
 tokens](identities.md).
 An unknown setting is an error. A command with `--check` reads the settings and exits.
@@ -118,7 +122,7 @@ class Section:
     """Its settings are in an earlier section."""
 
 
-def _sections() -> Iterator[Section]:
+def sections() -> Iterator[Section]:
     yield Section(
         "The relay",
         f"`dovecote relay run`; variables begin with `{relay_settings.PREFIX}_`. "
@@ -212,7 +216,7 @@ class Table:
 def page() -> str:
     """Return the page as the classes have it."""
     parts = [_HEAD]
-    for section in _sections():
+    for section in sections():
         table = _table(section.model)
         known = set(_table(section.less).rows) if section.less else set()
         rows = [row for row in table.rows if row not in known]
@@ -247,7 +251,7 @@ def _table(model: type[BaseModel], prefix: str = "", into: Table | None = None) 
     told = _told(model)
     for name, info in model.model_fields.items():
         path = f"{prefix}{info.alias or name}"
-        models = tuple(_models(info.annotation))
+        models = tuple(models_in(info.annotation))
         text = told.get(name, "")
         if len(get_args(info.annotation)) == 1 and get_origin(info.annotation) is Literal:
             continue  # the type, which the heading names
@@ -269,11 +273,11 @@ def _table(model: type[BaseModel], prefix: str = "", into: Table | None = None) 
     return table
 
 
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in get_args(annotation):
-        yield from _models(inner)
+        yield from models_in(inner)
 
 
 def _row(path: str, value: str, info: FieldInfo, text: str) -> str:

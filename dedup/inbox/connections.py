@@ -3,16 +3,13 @@
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Literal, TypeAlias
 
+from dedup.inbox.choices import Prepare
 from outbox import forks
 from outbox.postgres.away import is_swapped, says_away
 from outbox.postgres.ours import ADAPTERS
 from outbox.postgres.overdue import AsyncConnection, Connection
 from outbox.postgres.session import is_direct, is_direct_async, settle
-
-Prepare: TypeAlias = Literal["auto", "never"]
-"""Whether the driver prepares statements on the server: unless a pooler shares them, or never."""
 
 PATIENCE = 30.0
 """Default for the seconds that the server may be silent within a statement."""

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 
 from psycopg import Connection, errors, sql
 
+from dedup.inbox import choices
 from outbox.errors import NotAllowed
 from outbox.postgres.ours import cursor
 from outbox.schema.belongings import OURS
 from outbox.schema.migrations import Migration, Migrations
 from outbox.schema.templates import fill
 
-DEFAULT_SCHEMA = "inbox"
+DEFAULT_SCHEMA = choices.DEFAULT_SCHEMA
 
 _INBOX = Migrations("dedup.inbox", "inbox", "inbox", DEFAULT_SCHEMA)
 

@@ -4,8 +4,7 @@ from datetime import timedelta
 
 from pydantic import Field, field_validator
 
-from dedup.inbox.connections import Prepare
-from dedup.inbox.schema import DEFAULT_SCHEMA
+from dedup.inbox.choices import DEFAULT_SCHEMA, Prepare
 from dovecote.process.settings import Dsn, Duration, Settings
 
 

@@ -19,7 +19,7 @@ class Metrics:
             "what",
         )
         self._findings = self._gauge(
-            "findings", "Findings since the last statement, by kind.", "kind"
+            "findings", "Findings of this statement and the one before, by kind.", "kind"
         )
         self.open = self._gauge(
             "open", "Rows and records whose counterpart is not seen yet.", "what"

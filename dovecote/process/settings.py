@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar
+from types import UnionType
+from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -298,8 +299,15 @@ def _set(data: dict[str, Any], path: list[str], value: dict[str, str]) -> None:
     table: Any = data
     for depth, part in enumerate(path[:-1], 1):
         table = table.setdefault(part, {})
+        where = ".".join(path[:depth])
+        if isinstance(table, dict) and table.keys() == {"env"} and is_pointer(table):
+            msg = (
+                f"{where}: {table['env']} sets all of it, and {value['env']} a field in it: "
+                "set one of the two"
+            )
+            raise _Impossible(msg)
         if not isinstance(table, dict) or is_pointer(table):
-            msg = f"{'.'.join(path[:depth])}: not a table, but {value['env']} sets a field in it"
+            msg = f"{where}: not a table, but {value['env']} sets a field in it"
             raise _Impossible(msg)
     table[path[-1]] = value
 
@@ -307,25 +315,102 @@ def _set(data: dict[str, Any], path: list[str], value: dict[str, str]) -> None:
 def _plain(
     model: type[BaseModel], data: Mapping[str, Any], environ: Mapping[str, str], *path: str
 ) -> dict[str, Any]:
-    """Replace pointers by their text in ordinary fields."""
+    """Replace pointers by their text in ordinary fields, and by the table of a whole one."""
     fields = _fields(model)
-    plain: dict[str, Any] = {}
-    for name, value in data.items():
-        field = fields.get(name)
-        inner = _table(field) if field else None
-        if field and _is_open(field):
-            plain[name] = _dotted(value)
-        elif inner and isinstance(value, dict):
-            plain[name] = _plain(inner, value, environ, *path, name)
-        elif field and field.repr and is_pointer(value):
-            try:
-                plain[name] = _literal(str(resolve(value, environ)[0]))
-            except ValueError as error:
-                msg = f"{'.'.join([*path, name])}: {error}"
-                raise _Impossible(msg) from None
-        else:
-            plain[name] = value
-    return plain
+    return {
+        name: _of_field(fields[name], value, environ, (*path, name)) if name in fields else value
+        for name, value in data.items()
+    }
+
+
+def _of_field(
+    field: FieldInfo, value: object, environ: Mapping[str, str], path: tuple[str, ...]
+) -> object:
+    if _is_open(field):
+        return _dotted(_whole(value, environ, path))
+    return _of_type(field.annotation, value, environ, path, hidden=not field.repr)
+
+
+def _of_type(
+    wanted: Any,  # noqa: ANN401  # any annotation
+    value: object,
+    environ: Mapping[str, str],
+    path: tuple[str, ...],
+    *,
+    hidden: bool,
+) -> object:
+    """As `_plain`, for a value of this type; what is hidden reads its own pointers later."""
+    takes_text = False
+    while get_origin(wanted) is Annotated:
+        for mark in wanted.__metadata__:
+            takes_text |= isinstance(mark, OrText)
+            hidden |= isinstance(mark, FieldInfo) and not mark.repr
+        wanted = get_args(wanted)[0]
+    is_model = isinstance(wanted, type) and issubclass(wanted, BaseModel)
+    if is_model or (hidden and get_origin(wanted) is dict):
+        value = _whole(value, environ, path, takes_text=takes_text)
+    elif not hidden and is_pointer(value):
+        try:
+            value = _literal(str(resolve(value, environ)[0]))
+        except ValueError as error:
+            msg = f"{'.'.join(path)}: {error}"
+            raise _Impossible(msg) from None
+    if is_model:
+        return value if not isinstance(value, dict) else _plain(wanted, value, environ, *path)
+    return _inside(wanted, value, environ, path, hidden=hidden)
+
+
+def _inside(
+    wanted: Any,  # noqa: ANN401  # as above
+    value: object,
+    environ: Mapping[str, str],
+    path: tuple[str, ...],
+    *,
+    hidden: bool,
+) -> object:
+    """Replace pointers within a table of tables, a list of them, or one of several kinds."""
+    arguments = get_args(wanted)
+    match value:
+        case {**members} if get_origin(wanted) is dict:
+            return {
+                name: _of_type(arguments[1], each, environ, (*path, str(name)), hidden=hidden)
+                for name, each in members.items()
+            }
+        case {**members} if get_origin(wanted) in {Union, UnionType}:
+            found: object = members
+            for kind in arguments:
+                found = _of_type(kind, found, environ, path, hidden=hidden)
+            return found
+        case [*items] if get_origin(wanted) is tuple:
+            return [
+                _of_type(arguments[0], each, environ, (*path, str(number)), hidden=hidden)
+                for number, each in enumerate(items)
+            ]
+        case _:
+            return value
+
+
+def _whole(
+    value: object, environ: Mapping[str, str], path: tuple[str, ...], *, takes_text: bool = False
+) -> object:
+    """Return the table that a variable holds as JSON; return another value unchanged."""
+    match value:
+        case {"env": str(name), **rest} if not rest:
+            pass
+        case _:
+            return value
+    text = environ.get(name, "").strip()
+    if takes_text and not text.startswith("{"):
+        return value
+    try:
+        table = strict_json.loads(text) if name in environ else None
+        why = f"{UNSET} {name} is not set" if name not in environ else f"{name} is no JSON object"
+    except ValueError as error:
+        table, why = None, f"{name} is no JSON object: {error}"
+    if not isinstance(table, dict):
+        msg = f"{'.'.join(path)}: {why}; a variable has a whole table as JSON, in braces"
+        raise _Impossible(msg)
+    return table
 
 
 def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:

@@ -6,12 +6,34 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
+
+INTERRUPTED = 130
+"""The exit status of a program that was interrupted: 128 and the number of SIGINT."""
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 _ours: dict[int, list[tuple[Callable[..., object], Any]]] = {number: [] for number in _ENDING}
 """For each signal, what is called, and what was called before; the newest is last."""
+
+
+@contextmanager
+def beginning() -> Iterator[None]:
+    """
+    Let Ctrl-C end the process at once with `INTERRUPTED`, until the end of the block.
+
+    The block holds the imports of a program. An exception there would show their traceback, and
+    a library that is half loaded may turn it into another one. Only the main thread may call this.
+    """
+    # A shell starts a program in the background with SIGINT ignored, and that stays so.
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def on_end(end: Callable[..., object]) -> None:
@@ -37,6 +59,10 @@ def ending_within(end: Callable[..., object]) -> Iterator[None]:
         for number, known in _ours.items():
             signal.signal(number, _handler(known.pop()[1]))
         asked.put(None)
+
+
+def _leave(*_: object) -> NoReturn:
+    os._exit(INTERRUPTED)
 
 
 def _heard(end: Callable[..., object]) -> "SimpleQueue[int | None]":

@@ -29,6 +29,7 @@ from dovecote.processes.rules.keeping import (
     PATIENCE,
     Member,
     Report,
+    asked_first,
     ended,
     fault,
     gives_up,
@@ -170,10 +171,16 @@ class Parent:
         """
         Return the numbers of the processes that have begun, and the ports where they answer.
 
-        The ones that have answered lately come first.
+        The order is that of `asked_first`.
         """
-        fresh = set(self.answering())
-        running = sorted(self._running.items(), key=lambda each: (each[0] not in fresh, each[0]))
+        now, members, reports = time.monotonic(), list(self._members), dict(self._reports)
+
+        def place(of: tuple[int, _Running]) -> tuple[bool, bool, int]:
+            number, running = of
+            last = heard(members[number], reports.get(number), now)
+            return asked_first(number, running.silent, last)
+
+        running = sorted(self._running.copy().items(), key=place)
         return [(number, each.port) for number, each in running if each.port is not None]
 
     def _turn(self, askers: ThreadPoolExecutor) -> None:

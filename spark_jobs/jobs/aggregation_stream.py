@@ -5,20 +5,27 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from spark_jobs.jobs.flow import load_flow
-from spark_jobs.jobs.main import run_flow
-from spark_jobs.jobs.running import look
-from spark_jobs.jobs.submitting import Findings, options, submitted
+from dovecote.process.signals import beginning
+
+if TYPE_CHECKING:
+    from spark_jobs.jobs.submitting import Findings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the flow; return its exit status: 0 done, 1 failed, 2 bad usage."""
+    with beginning():
+        from spark_jobs.jobs.flow import load_flow
+        from spark_jobs.jobs.main import run_flow
+        from spark_jobs.jobs.running import look
+        from spark_jobs.jobs.submitting import options, submitted
+
     parser = options("aggregation_stream.py", "Run a flow from Kafka to Kafka.")
     parser.add_argument("--config", type=Path, required=True, help="see docs/aggregation.md")
     given = parser.parse_args(argv)
 
-    def loaded() -> tuple[Callable[[], None], Findings]:
+    def loaded() -> "tuple[Callable[[], None], Findings]":
         settings, jobs = load_flow(given.config, os.environ)
         # spark-submit has chosen the master.
         run = partial(

@@ -10,21 +10,28 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dovecote.process.settings import load
-from spark_jobs.jobs.check import check
-from spark_jobs.jobs.main import run_dedup
-from spark_jobs.jobs.submitting import Findings, options, submitted
-from spark_jobs.query.settings import PREFIX, DedupSettings
+from dovecote.process.signals import beginning
+
+if TYPE_CHECKING:
+    from spark_jobs.jobs.submitting import Findings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; return its exit status: 0 done, 1 failed, 2 bad usage."""
+    with beginning():
+        from dovecote.process.settings import load
+        from spark_jobs.jobs.check import check
+        from spark_jobs.jobs.main import run_dedup
+        from spark_jobs.jobs.submitting import options, submitted
+        from spark_jobs.query.settings import PREFIX, DedupSettings
+
     parser = options("dedup_stream.py", "Deduplicate per key and batch.")
     parser.add_argument("--config", type=Path, help="TOML file; see docs/spark-dedup.md")
     given = parser.parse_args(argv)
 
-    def loaded() -> tuple[Callable[[], None], Findings]:
+    def loaded() -> "tuple[Callable[[], None], Findings]":
         settings = load(DedupSettings, given.config, prefix=PREFIX, environ=os.environ)
         # spark-submit has chosen the master.
         run = partial(run_dedup, settings, master=None, json_lines=given.json, adopt=given.adopt)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from dovecote.process.logs import LogFormat, LogLevel, configure, last_line
+from dovecote.process.signals import INTERRUPTED
 from outbox.errors import BadSettings, DovecoteError
 from spark_jobs.jobs.check import Checkpoints, Finding
 
@@ -30,7 +31,9 @@ def submitted(
     given: argparse.Namespace, load: Callable[[], tuple[Callable[[], None], Findings]]
 ) -> int:
     """
-    Run a job, with its log; return its exit status: 0 done, 1 failed, 2 bad usage.
+    Run a job, with its log; return its exit status.
+
+    It is 0 for done, 1 for failed, 2 for bad usage, and 130 for interrupted.
 
     `load` returns what runs the job, and what looks whether it could run.
     """
@@ -41,6 +44,8 @@ def submitted(
         if given.check:
             return _checked(look)
         run()
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except DovecoteError as error:
         sys.stderr.write(last_line(error))
         return 2 if isinstance(error, BadSettings) else 1

@@ -5,19 +5,26 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from spark_jobs.jobs.files import check_all, load_all
-from spark_jobs.jobs.main import run_together
-from spark_jobs.jobs.submitting import Findings, options, submitted
+from dovecote.process.signals import beginning
+
+if TYPE_CHECKING:
+    from spark_jobs.jobs.submitting import Findings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the jobs; return their exit status: 0 done, 1 failed, 2 bad usage."""
+    with beginning():
+        from spark_jobs.jobs.files import check_all, load_all
+        from spark_jobs.jobs.main import run_together
+        from spark_jobs.jobs.submitting import options, submitted
+
     parser = options("together_stream.py", "Run several jobs in one Spark.")
     parser.add_argument("config", type=Path, nargs="+", help="TOML file; see docs/spark-dedup.md")
     given = parser.parse_args(argv)
 
-    def loaded() -> tuple[Callable[[], None], Findings]:
+    def loaded() -> "tuple[Callable[[], None], Findings]":
         jobs = load_all(given.config, environ=os.environ)
         # spark-submit has chosen the master.
         run = partial(run_together, jobs, master=None, json_lines=given.json, adopt=given.adopt)

@@ -1,6 +1,7 @@
 """Say what passes by itself, or is meant: no alert fires at any minute of it."""
 
 from tests.boards.series import (
+    AUDIT,
     BEGINS,
     CONSUMER,
     HEALTHY,
@@ -30,7 +31,10 @@ _RESTARTED = {
         for name, values in HEALTHY.items()
         if "_total{" in name or "_bucket{" in name
     },
-    **{_up(part, 1): briefly(1, 0, minutes=1) for part in ("relay", "consumer", "push", "spark")},
+    **{
+        _up(part, 1): briefly(1, 0, minutes=1)
+        for part in ("relay", "consumer", "push", "spark", "audit")
+    },
     f"dovecote_relay_active{{{RELAY}}}": then(1, 0),
     f"dovecote_relay_active{{{STANDBY}}}": f"0x{BEGINS} 1x{LASTS}",
     f"dovecote_relay_last_progress_timestamp_seconds{{{RELAY}}}": (f"0+60x{BEGINS - 1} 0x{LASTS}"),
@@ -91,6 +95,14 @@ BLIPS = (
                 f"0+6x{BEGINS - 1} {6 * BEGINS + 3}+6x{LASTS}"
             ),
             f"dovecote_consumer_holds_total{{{CONSUMER}}}": f"0x{BEGINS - 1} 3x{LASTS}",
+        },
+    ),
+    Trouble(
+        "the auditor reads what came while it was away for five minutes",
+        {
+            'up{job="dovecote-audit", instance="audit-1"}': briefly(1, 0, minutes=1),
+            f'dovecote_audit_state{{state="failing", {AUDIT}}}': briefly(0, 1, minutes=2),
+            f'dovecote_audit_lag_seconds{{outbox="shop", {AUDIT}}}': briefly(0.5, 300, minutes=4),
         },
     ),
     Trouble("a scaler takes the last consumer away", without("consumer-")),

@@ -17,6 +17,7 @@ PLACE = f'topic="orders", partition="0", {CONSUMER}'
 PUSH = 'subscription="billing", job="dovecote-push", instance="push-1"'
 SPARK = 'query="days", job="dovecote-spark", instance="spark-1"'
 READ = f'topic="orders", partition="0", {SPARK}'
+AUDIT = 'job="dovecote-audit", instance="audit-1"'
 TOKEN = 'provider="oidc", job="dovecote-relay", instance="relay-1"'  # noqa: S105  # labels
 
 
@@ -78,9 +79,9 @@ def outcomes(name: str, label: str, of: str, **rates: float) -> dict[str, str]:
 HEALTHY: Mapping[str, str] = {
     **{
         f'up{{job="dovecote-{part}", instance="{part}-{number}"}}': steady(1)
-        for part in ("relay", "consumer", "push", "spark")
+        for part in ("relay", "consumer", "push", "spark", "audit")
         for number in (1, 2)
-        if part != "spark" or number == 1
+        if part not in {"spark", "audit"} or number == 1
     },
     f"dovecote_process_restarts_total{{{CHILD}}}": counting(0),
     f"dovecote_kafka_token_expiry_seconds{{{TOKEN}}}": "3600+60x120",
@@ -140,8 +141,14 @@ HEALTHY: Mapping[str, str] = {
     f"dovecote_spark_expired_total{{{SPARK}}}": counting(0),
     **outcomes("dovecote_spark_records_total", "result", SPARK, handled=60_000, dead_letter=0),
     **outcomes("dovecote_spark_records_skipped_total", "reason", SPARK, late=6, ahead=0),
+    f'dovecote_audit_findings{{kind="lost", {AUDIT}}}': steady(0),
+    f'dovecote_audit_findings{{kind="late", {AUDIT}}}': steady(0),
+    f'dovecote_audit_state{{state="working", {AUDIT}}}': steady(1),
+    f'dovecote_audit_state{{state="failing", {AUDIT}}}': steady(0),
+    f'dovecote_audit_lag_seconds{{outbox="shop", {AUDIT}}}': steady(0.5),
+    f'dovecote_audit_not_audited_seconds{{outbox="shop", {AUDIT}}}': steady(0),
 }
-"""A relay with a standby, consumers, push and a job that do their work, a sample a minute."""
+"""A relay with a standby, consumers, push, a job and an auditor that work, a sample a minute."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from tests.boards.series import (
+    AUDIT,
     BEGINS,
     CHILD,
     CONSUMER,
@@ -49,6 +50,7 @@ _WITHOUT_RELAY = {
 _WITHOUT_PARTITIONS = {
     name: values for name, values in without(PLACE).items() if "expired" not in name
 }
+_AUDIT_LAG = f'dovecote_audit_lag_seconds{{outbox="shop", {AUDIT}}}'
 
 TROUBLES = (
     _trouble(
@@ -313,6 +315,43 @@ TROUBLES = (
         "records expire before a job reads them",
         "SparkExpired",
         series={f"dovecote_spark_expired_total{{{SPARK}}}": faster(0, 10)},
+    ),
+    _trouble(
+        "the auditor has ended",
+        "PartDown",
+        series={
+            **without(AUDIT),
+            'up{job="dovecote-audit", instance="audit-1"}': then(1, 0),
+        },
+    ),
+    _trouble(
+        "the auditor finds lost events",
+        "AuditFindings",
+        series={f'dovecote_audit_findings{{kind="lost", {AUDIT}}}': then(0, 2)},
+    ),
+    _trouble(
+        "the auditor sees late records",
+        "AuditLate",
+        series={f'dovecote_audit_findings{{kind="late", {AUDIT}}}': then(0, 1)},
+    ),
+    _trouble(
+        "the auditor reaches no server",
+        "AuditFailing",
+        series={
+            f'dovecote_audit_state{{state="working", {AUDIT}}}': then(1, 0),
+            f'dovecote_audit_state{{state="failing", {AUDIT}}}': then(0, 1),
+            _AUDIT_LAG: f"0.5x{BEGINS - 1} 60+60x{LASTS}",
+        },
+    ),
+    _trouble(
+        "more events come than the auditor reads",
+        "AuditBehind",
+        series={_AUDIT_LAG: f"0.5x{BEGINS - 1} 30+30x{LASTS}"},
+    ),
+    _trouble(
+        "a server takes the auditor's slot away",
+        "AuditGap",
+        series={f'dovecote_audit_not_audited_seconds{{outbox="shop", {AUDIT}}}': then(0, 90)},
     ),
     _trouble(
         "a provider gives no token",

@@ -60,6 +60,32 @@ def test_a_handler_that_exits_ends_the_process_with_its_status_and_a_reason(
     assert last.startswith("dovecote: the handler called sys.exit(7) (leaves.py:5 in handle)")
 
 
+def test_a_consumer_without_an_inbox_handles_and_retries_without_the_driver_of_postgres(
+    kafka: str, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name = topic()
+    produce(kafka, event(name, "k", 1))
+    (tmp_path / "c.toml").write_text(FILE.format(topic=name, kafka=kafka))
+    code = (
+        "import sys\n\nseen = []\n\n\ndef handle(event):\n    seen.append(event)\n"
+        "    if len(seen) == 1:\n        raise ValueError\n"
+        "    sys.exit(8 if 'psycopg' in sys.modules else 9)\n"
+    )
+    (tmp_path / "leaves.py").write_text(code)
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "dovecote", "consume", "run"),
+            *("-c", "c.toml", "--handler", "leaves:handle"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=patient(40),
+        check=False,
+    )
+    assert ended.returncode == 9, ended.stderr
+
+
 def test_a_forged_attempt_on_a_main_topic_is_not_read(kafka: str, topic: MakeTopic) -> None:
     name, dead = topic(), topic()
     forged = [(b"dovecote_attempt", b"10"), (b"dovecote_not_before", b"4070908800000")]

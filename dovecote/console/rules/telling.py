@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from dovecote.console.rules.facts import MINUTE, Samples
-from dovecote.console.rules.judging import GREEN, rank
+from dovecote.console.rules.judging import GREEN, Judged, rank
 from dovecote.console.rules.motion import Memory
 from dovecote.console.rules.picture import Drawing, Drawn, silent
 from dovecote.console.shapes import FlowShape, NodeShape, SourceShape, StateName, TroubleShape
@@ -76,8 +76,8 @@ def troubles(drawing: Drawing, samples: Samples, memory: Memory, now: float) -> 
 def _of_parts(drawing: Drawing, memory: Memory, now: float) -> Iterator[TroubleShape]:
     for each in drawing.nodes.values():
         judged = each.judged
-        # A part that an operator stopped, or that begins, is no trouble; a source is said once.
-        if judged.state in GREEN or judged.state in _CALM or judged.cause:
+        # A part that an operator stopped, or that begins, is no trouble; a cause is said once.
+        if not _is_wrong(judged) or _is_told(judged.cause, drawing):
             continue
         yield TroubleShape(
             part=each.id,
@@ -90,6 +90,16 @@ def _of_parts(drawing: Drawing, memory: Memory, now: float) -> Iterator[TroubleS
 
 
 _CALM: frozenset[StateName] = frozenset({"starting", "paused", "draining"})
+
+
+def _is_wrong(judged: Judged) -> bool:
+    return judged.state not in GREEN and judged.state not in _CALM
+
+
+def _is_told(cause: str, drawing: Drawing) -> bool:
+    """Return whether the cause of a part's trouble is a trouble itself: a source, or a part."""
+    part = drawing.nodes.get(cause)
+    return bool(cause) and (part is None or _is_wrong(part.judged))
 
 
 def _of_sources(samples: Samples, now: float) -> Iterator[TroubleShape]:

@@ -25,6 +25,7 @@ from dovecote.devstack.kafka.java import java
 from dovecote.devstack.places import cache
 from dovecote.devstack.progress import Fetched, Progress, shown
 from dovecote.devstack.versions import KAFKA
+from dovecote.process.signals import INTERRUPTED
 
 _TAIL_LINES = 30
 
@@ -251,6 +252,8 @@ def main(versions: Sequence[str] = ()) -> int:
     except StackError as error:
         sys.stderr.write(f"dovecote: {error}\n")
         return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
     sys.stdout.write("".join(f"{folder}\n" for folder in folders))
     return 0
 

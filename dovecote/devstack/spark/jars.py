@@ -6,6 +6,7 @@ from pathlib import Path
 from dovecote.devstack.errors import StackError
 from dovecote.devstack.kafka.jars import JarSet, fetch
 from dovecote.devstack.progress import Progress, shown
+from dovecote.process.signals import INTERRUPTED
 
 _SDK = "2.57.8"
 _HADOOP = "3.5.0"
@@ -57,6 +58,8 @@ def main() -> int:
     except StackError as error:
         sys.stderr.write(f"dovecote: {error}\n")
         return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
     sys.stdout.write(f"{found[0].parent}\n")
     return 0
 

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection, HTTPException
 
+from dovecote.process.signals import INTERRUPTED
+
 PORTS = (9464, 8080)
 """Our examples use them, the first for relays and consumers, the second for push."""
 
@@ -62,6 +64,8 @@ def main() -> None:
         reason = ask(*asked(sys.argv[1:], os.environ))
     except ValueError as error:
         reason = f"{error}: give a path such as /readyz, and a port"
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     if reason is not None:
         sys.stderr.write(f"{reason}\n")
         sys.exit(1)

@@ -17,6 +17,13 @@ SETTLED = 60.0
 FRESH = 10.0
 """How long, in seconds, the last answer of a process counts."""
 
+QUIET = 3.0
+"""
+After so many seconds without an answer, others are asked before a process.
+
+A busy process may answer late, and is asked all the same if no other one is there.
+"""
+
 PATIENCE = 300.0
 """
 After so many seconds without an answer, a process is killed and started again.
@@ -134,6 +141,17 @@ def heard(member: Member, last: Report | None, now: float) -> HealthReport | Non
     if last is None or not member.runs or not member.since <= last[0] >= now - FRESH:
         return None
     return last[1]
+
+
+def asked_first(number: int, silent: float, last: HealthReport | None) -> tuple[bool, bool, int]:
+    """
+    Return the place of a process among those that could do a request, the first one first.
+
+    All requests go to one process while it is well, so that their limits are those of one, and
+    none is the only one: each finds in Postgres all that it needs. A process that has been
+    `silent` for so many seconds comes last, after those that say of themselves that they fail.
+    """
+    return silent >= QUIET, last is None or not last.ok, number
 
 
 def _one(member: Member, last: Report | None, now: float) -> HealthReport:

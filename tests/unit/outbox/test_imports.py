@@ -44,6 +44,13 @@ def test_settings_load_no_client(code: str) -> None:
     assert loaded(code) == {"pydantic"}
 
 
+def test_a_consumer_without_an_inbox_loads_no_driver() -> None:
+    assert loaded("from dedup import Consumer, ConsumerSettings") == {
+        "confluent_kafka",
+        "pydantic",
+    }
+
+
 def test_the_first_event_that_is_written_loads_its_own_driver() -> None:
     code = (
         "from outbox import Event, write\n"

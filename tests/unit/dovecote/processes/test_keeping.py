@@ -8,8 +8,10 @@ from dovecote.process.health import HealthReport
 from dovecote.process.states import State
 from dovecote.processes.rules.keeping import (
     FRESH,
+    QUIET,
     SETTLED,
     Member,
+    asked_first,
     ended,
     fault,
     gives_up,
@@ -141,3 +143,15 @@ def test_a_parent_that_was_stopped_takes_its_own_silence_for_nobodys() -> None:
     for passed in (0.2, 0.2, 3600.0, 0.2):
         silent = silence(silent, passed)
     assert silent == pytest.approx(1.6)
+
+
+def test_requests_go_to_the_first_process_that_is_well_and_to_a_silent_one_last() -> None:
+    def order(*known: tuple[float, HealthReport | None]) -> list[int]:
+        numbers = range(len(known))
+        return sorted(numbers, key=lambda number: asked_first(number, *known[number]))
+
+    assert order((0.0, WELL), (0.0, WELL)) == [0, 1]
+    assert order((0.0, WELL), (0.0, BEHIND)) == [0, 1]
+    assert order((0.0, STALLED), (0.0, BEHIND)) == [1, 0]
+    assert order((0.0, None), (0.0, WELL)) == [1, 0]
+    assert order((QUIET, WELL), (0.0, STALLED), (0.0, WELL)) == [2, 1, 0]
