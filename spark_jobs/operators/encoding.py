@@ -2,11 +2,10 @@
 The state of an operator as bytes, and back: MessagePack, beginning with its format's number.
 
 A state of the previous format is converted when it is read. Only what cannot be computed is
-stored; alarms are set anew.
+stored; alarms are set anew. Of a state with many keys, the changes alone can be stored.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgpack
@@ -19,15 +18,18 @@ from spark_jobs.operators.aggregation.operator import Aggregation
 from spark_jobs.operators.aggregation.scripts.helper import SharedState as Elsewhere
 from spark_jobs.operators.aggregation.state import BadAggregationState, decoded, encoded
 from spark_jobs.operators.alarms import Ident
+from spark_jobs.operators.changes import Delta
 from spark_jobs.operators.delay import Delay
-from spark_jobs.operators.pairing import operator as pairing
 from spark_jobs.operators.pairing.calls import Call, CallsOfKey, Event, begin, remembered
 from spark_jobs.operators.pairing.operator import Pairing
+from spark_jobs.operators.pairing.state import PairState
 from spark_jobs.operators.sessions.keys import Open, SessionsOfKey, SessionState
 from spark_jobs.operators.sessions.operator import Sessions
 from spark_jobs.operators.step import NEVER, Operator
 
 FORMAT = 2
+IN_PARTS = 3
+"""The format of changes, and of what lists the parts of a state; no earlier version reads it."""
 _EVENT_FIELDS = len(Event._fields) - 1
 """The number of an event's stored fields; a call has fewer."""
 _BIG = 1
@@ -44,10 +46,9 @@ def encode(operator: Operator[Any], state: Any) -> bytes:  # noqa: ANN401  # the
         return state.data
     if isinstance(operator, Aggregation):
         return encoded(state)
-    if isinstance(state, SessionState):
-        return _sessions(state)
     kind = type(operator)
-    return _whole([FORMAT, _NAMES[kind], _BODIES[kind](state)])
+    body = _delay(state) if isinstance(operator, Delay) else _ROWS[kind](state, state.keys)
+    return _whole([FORMAT, _NAMES[kind], body])
 
 
 def decode(operator: Operator[Any], data: bytes) -> Any:  # noqa: ANN401  # the operator's own
@@ -64,11 +65,7 @@ def decode(operator: Operator[Any], data: bytes) -> Any:  # noqa: ANN401  # the 
             return decoded(operator, data)
         except BadAggregationState as error:
             raise BadState(str(error)) from error
-    try:
-        number, name, body = msgpack.unpackb(data, ext_hook=_extended)
-    except (ValueError, TypeError) as error:
-        msg = f"not a state: {error}"
-        raise BadState(msg) from error
+    number, name, body = _unpacked(data)
     if name != _NAMES[type(operator)]:
         msg = f"the state is of {name}, not of {_NAMES[type(operator)]}"
         raise BadState(msg)
@@ -76,14 +73,81 @@ def decode(operator: Operator[Any], data: bytes) -> Any:  # noqa: ANN401  # the 
         body = _UPGRADES[name](body)
     elif number != FORMAT:
         raise BadState(_other_format(number))
-    return _RESTORE[type(operator)](operator, body)
+    if isinstance(operator, Delay):
+        return _restored_delay(operator, body)
+    state = operator.start()
+    _RENEWALS[type(operator)](operator, state, body)
+    return state
+
+
+def name_of(operator: Operator[Any]) -> str:
+    """Return the name with which a state begins."""
+    return _NAMES[type(operator)]
+
+
+def has_deltas(operator: Operator[Any]) -> bool:
+    """Return whether the changes in this operator's states are known."""
+    return type(operator) in _RENEWALS
+
+
+def delta(operator: Operator[Any], state: Any) -> Delta | None:  # noqa: ANN401  # as above
+    """Return what has changed in `state`; None: so much has that the whole state is better."""
+    kind, changes = type(operator), state.changes
+    if changes.is_all or _MANY * (len(changes.touched) + len(changes.gone)) > len(state.keys):
+        return None
+    changed = [ident for ident in changes.touched if ident in state.keys]
+    behind_at, clocks, keys = _ROWS[kind](state, changed)
+    body = [behind_at, clocks, list(changes.gone), keys]
+    return Delta(_whole([IN_PARTS, _NAMES[kind], body]), len(changed))
+
+
+def apply(operator: Operator[Any], state: Any, data: bytes) -> None:  # noqa: ANN401  # as above
+    """
+    Make in `state` the changes that `delta` has returned for the state that it was then.
+
+    Raises:
+        BadState: they are no such changes.
+    """
+    kind = type(operator)
+    number, name, body = _unpacked(data)
+    if (number, name) != (IN_PARTS, _NAMES[kind]):
+        msg = f"the changes are of {name}, format {number}, not of {_NAMES[kind]}, {IN_PARTS}"
+        raise BadState(msg)
+    behind_at, clocks, gone, keys = body
+    for ident in gone:
+        state.forget(_ident(ident))
+    _RENEWALS[kind](operator, state, [behind_at, clocks, keys])
+
+
+_MANY = 2
+"""
+The whole state is stored if at least one key in so many has changed.
+
+Every part of a state is written twice: as itself, and with the next whole state.
+"""
+
+
+def _unpacked(data: bytes) -> Any:  # noqa: ANN401  # MessagePack
+    try:
+        found = msgpack.unpackb(data, ext_hook=_extended)
+    except (ValueError, TypeError) as error:
+        msg = f"not a state: {error}"
+        raise BadState(msg) from error
+    if not isinstance(found, list) or len(found) != _FIELDS:
+        msg = "not a state: it does not begin with its format and its operator"
+        raise BadState(msg)
+    return found
+
+
+_FIELDS = 3
+"""The number of the format, the operator's name, and the rest."""
 
 
 def _other_format(number: object) -> str:
-    is_newer = isinstance(number, int) and number > FORMAT
+    is_newer = isinstance(number, int) and number > IN_PARTS
     version = "the newer one that wrote it" if is_newer else "those between, one after the other"
     return (
-        f"the state has format {number}; this version reads {FORMAT - 1} and {FORMAT}: run "
+        f"the state has format {number}; this version reads {FORMAT - 1} to {IN_PARTS}: run "
         f"{version}, or begin with a new checkpoint (and `--adopt`, once)"
     )
 
@@ -119,53 +183,29 @@ def _extended(code: int, data: bytes) -> int:
     return int(data)
 
 
-def _sessions(state: SessionState) -> bytes:
-    """
-    Return a state of sessions as bytes.
-
-    Keys that have not changed are not packed again; in a large state, these are most.
-    """
-    keys, packed, touched = state.keys, state.packed, state.touched
-    if _MANY * len(touched) > len(keys):  # together, each takes half as long
-        packed.clear()
-        touched.clear()
-        told = [_of_key(ident, held) for ident, held in keys.items()]
-        clocks = list(state.clocks.items())
-        return _whole([FORMAT, _NAMES[Sessions], [state.behind_at, clocks, told]])
-    new = list(islice(reversed(keys), len(keys) - len(packed)))
-    for ident in chain(filter(packed.__contains__, touched), reversed(new)):
-        packed[ident] = _whole(_of_key(ident, keys[ident]))
-    touched.clear()
-    head = [FORMAT, _NAMES[Sessions], state.behind_at, list(state.clocks.items())]
-    number, name, behind_at, packed_clocks = map(_packed, head)
-    count = _PACKER.pack_array_header(len(keys))
-    parts = _THREE, number, name, _THREE, behind_at, packed_clocks, count, *packed.values()
-    return b"".join(parts)
+def _sessions(state: SessionState, idents: Iterable[Ident]) -> list[Any]:
+    keys = state.keys
+    return [state.behind_at, list(state.clocks.items()), [_session(i, keys[i]) for i in idents]]
 
 
-def _of_key(ident: Ident, held: SessionsOfKey) -> tuple[Any, ...]:
+def _session(ident: Ident, held: SessionsOfKey) -> tuple[Any, ...]:
     open_ = [(each.start, each.end, each.value, each.revision) for each in held.open]
     return ident, held.clock, held.arrived, held.floor, open_
 
 
-_MANY = 2
-"""All keys are packed together if at least one in so many has changed."""
-_PACKER = msgpack.Packer()
-_THREE: bytes = _PACKER.pack_array_header(3)
+def _pairing(state: PairState, idents: Iterable[Ident]) -> list[Any]:
+    keys = state.keys
+    return [state.behind_at, list(state.clocks.items()), [_pair(i, keys[i]) for i in idents]]
 
 
-def _pairing(state: pairing.PairState) -> list[Any]:
-    keys = [
-        (
-            ident,
-            held.clock,
-            held.arrived,
-            [_event(event) for event in held.events] or [_call(call) for call in held.open],
-            [_call(remembered(call)) for call in held.closed],
-        )
-        for ident, held in state.keys.items()
-    ]
-    return [state.behind_at, list(state.clocks.items()), keys]
+def _pair(ident: Ident, held: CallsOfKey) -> tuple[Any, ...]:
+    return (
+        ident,
+        held.clock,
+        held.arrived,
+        [_event(event) for event in held.events] or [_call(call) for call in held.open],
+        [_call(remembered(call)) for call in held.closed],
+    )
 
 
 def _call(call: Call) -> tuple[Any, ...]:
@@ -185,20 +225,20 @@ def _delay(state: delay.DelayState) -> list[Any]:
     return [state.taken, state.waiting]
 
 
-def _restored_sessions(operator: Sessions, body: list[Any]) -> SessionState:
+def _renew_sessions(operator: Sessions, state: SessionState, body: list[Any]) -> None:
     behind_at, clocks, keys = body
     held = {
         _ident(ident): SessionsOfKey(clock, arrived, floor, [Open(*each) for each in open_])
         for ident, clock, arrived, floor, open_ in keys
     }
-    return operator.restore(held, dict(clocks), behind_at)
+    operator.renew(state, held, dict(clocks), behind_at)
 
 
-def _restored_pairing(operator: Pairing, body: list[Any]) -> pairing.PairState:
+def _renew_pairing(operator: Pairing, state: PairState, body: list[Any]) -> None:
     behind_at, clocks, keys = body
     topics = operator.topics
     held = {_ident(found[0]): _restored_held(found, topics) for found in keys}
-    return operator.restore(held, dict(clocks), behind_at)
+    operator.renew(state, held, dict(clocks), behind_at)
 
 
 def _restored_held(found: list[Any], topics: Sequence[str]) -> CallsOfKey:
@@ -271,14 +311,13 @@ def _without_count(body: list[Any]) -> list[Any]:
     return [1 + max((number for _, number, _ in waiting), default=-1), waiting]
 
 
-_BODIES: Mapping[type, Callable[[Any], list[Any]]] = {
+_ROWS: Mapping[type, Callable[[Any, Iterable[Ident]], list[Any]]] = {
+    Sessions: _sessions,
     Pairing: _pairing,
-    Delay: _delay,
 }
-_RESTORE: Mapping[type, Callable[[Any, list[Any]], Any]] = {
-    Sessions: _restored_sessions,
-    Pairing: _restored_pairing,
-    Delay: _restored_delay,
+_RENEWALS: Mapping[type, Callable[[Any, Any, list[Any]], None]] = {
+    Sessions: _renew_sessions,
+    Pairing: _renew_pairing,
 }
 _UPGRADES: Mapping[str, Callable[[list[Any]], list[Any]]] = {
     "sessions": _without_behind,

@@ -1,0 +1,73 @@
+"""Spark's store of one bucket, and workers that step it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from spark_jobs.operators.step import Input, Operator, Output
+from spark_jobs.stateful.codec import OperatorCodec
+from spark_jobs.stateful.parts import Kept, Stored
+
+MOST = 10**9
+
+
+class Parts(dict[tuple[int, ...], tuple[bytes]]):
+    """Spark's map of a bucket, which counts what is asked of it."""
+
+    calls = 0
+
+    def getValue(self, key: tuple[int, ...]) -> tuple[bytes] | None:  # noqa: N802  # Spark's name
+        self.calls += 1
+        return self.get(key)
+
+    def updateValue(self, key: tuple[int, ...], value: tuple[bytes]) -> None:  # noqa: N802  # as above
+        self.calls += 1
+        self[key] = value
+
+    def removeKey(self, key: tuple[int, ...]) -> None:  # noqa: N802  # as above
+        del self[key]
+
+    def clear(self) -> None:
+        self.calls += 1
+        super().clear()
+
+
+class Workers:
+    """A bucket in a store, stepped by one worker or another."""
+
+    def __init__(self, operator: Operator[Any], *, workers: int = 2) -> None:
+        self.operator = operator
+        self.value: bytes | None = None
+        self.parts = Parts()
+        self.written = 0
+        self.codec = OperatorCodec(operator)
+        self.kept = [Kept() for _ in range(workers)]
+
+    def stored(self, worker: int) -> Stored:
+        return Stored(self.codec, self.parts, self.kept[worker], "q")
+
+    def state(self, worker: int) -> Any:
+        if self.value is None:
+            return self.operator.start()
+        return self.stored(worker).read(0, self.value)
+
+    def step(
+        self,
+        records: Sequence[Input],
+        now: int,
+        *,
+        worker: int = 0,
+        behind: bool = False,
+        fails: bool = False,
+    ) -> list[Output]:
+        """Step; `fails`: Spark drops what the attempt has written, and the worker lives on."""
+        before = self.value, Parts(self.parts)
+        state = self.state(worker)
+        step = self.operator.step(state, records, now, behind=behind)
+        stored = self.stored(worker)
+        writing = stored.writing(step.state, self.value, MOST)
+        stored.write(0, step.state, writing)
+        self.value = writing.value
+        self.written = len(writing.value) + len(writing.part or b"")
+        if fails:
+            self.value, self.parts = before
+        return step.outputs
