@@ -38,6 +38,8 @@ class Workers:
         self.operator = operator
         self.value: bytes | None = None
         self.parts = Parts()
+        self.last: Any = None
+        """The state after the last step, as it is in the worker's memory."""
         self.written = 0
         self.codec = OperatorCodec(operator)
         self.kept = [Kept() for _ in range(workers)]
@@ -66,7 +68,7 @@ class Workers:
         stored = self.stored(worker)
         writing = stored.writing(step.state, self.value, MOST)
         stored.write(0, step.state, writing)
-        self.value = writing.value
+        self.value, self.last = writing.value, step.state
         self.written = len(writing.value) + len(writing.part or b"")
         if fails:
             self.value, self.parts = before

@@ -96,7 +96,8 @@ def test_steps_of_any_workers_give_what_whole_states_give(
         "forgets": False,
         "fails": False,
     }
-    for each in [beginning, *steps]:
+    ends = [{**beginning, "records": [], "passed": 5_000} for _ in range(2)]
+    for each in [beginning, *steps, *ends]:
         now += each["passed"]
         clock += 20
         records, worker = _records(each["records"], clock), each["worker"]
@@ -110,7 +111,7 @@ def test_steps_of_any_workers_give_what_whole_states_give(
         assert [brief(one) for one in outputs] == [brief(one) for one in expected.outputs]
         assert workers.value is not None
         stored = workers.stored(0).whole(0, workers.value)
-        assert stored == encode(operator, whole)
+        assert stored == encode(operator, workers.last)
 
 
 def test_a_small_state_is_one_value_and_asks_for_no_parts() -> None:
