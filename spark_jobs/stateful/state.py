@@ -135,7 +135,7 @@ def _stored(
             reader = reader.option("batchId", batch)
         yield from (
             reader.load(settings.spark.checkpoint)
-            .selectExpr(*(f"{column} AS {name}" for name, column in columns.items()))
+            .selectExpr(*(f"{of} AS {column}" for column, of in columns.items()))
             .orderBy(*[*columns][:-1])
             .toLocalIterator()
         )
