@@ -35,14 +35,18 @@ class Workers:
     """A bucket in a store, stepped by one worker or another."""
 
     def __init__(self, operator: Operator[Any], *, workers: int = 2) -> None:
-        self.operator = operator
         self.value: bytes | None = None
         self.parts = Parts()
         self.last: Any = None
         """The state after the last step, as it is in the worker's memory."""
         self.written = 0
-        self.codec = OperatorCodec(operator)
-        self.kept = [Kept() for _ in range(workers)]
+        self._workers = workers
+        self.go_on_with(operator)
+
+    def go_on_with(self, operator: Operator[Any]) -> None:
+        """Begin anew with an operator of other settings."""
+        self.operator, self.codec = operator, OperatorCodec(operator)
+        self.kept = [Kept() for _ in range(self._workers)]
 
     def stored(self, worker: int) -> Stored:
         return Stored(self.codec, self.parts, self.kept[worker], "q")

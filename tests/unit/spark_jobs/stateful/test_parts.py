@@ -1,6 +1,6 @@
 """A state in parts is the state that a whole one would be, whoever steps it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgpack
@@ -37,19 +37,25 @@ def pairing(**more: Any) -> Pairing:
 
 
 TIMES = ["per_key", "per_partition", "global"]
+_SHARED = st.fixed_dictionaries({"stream_time": st.sampled_from(TIMES)})
+_SPANS = st.sampled_from(["9ms", "40ms"])
 OPERATORS = st.one_of(
-    st.builds(sessions, stream_time=st.sampled_from(TIMES)),
-    st.builds(sessions, stream_time=st.sampled_from(TIMES), emit=st.just("update")),
     st.builds(
-        pairing, stream_time=st.sampled_from(TIMES), emit=st.sampled_from(["on_close", "on_pair"])
+        lambda more, gap, emit: sessions(gap=gap, emit=emit, **more),
+        *(_SHARED, _SPANS, st.sampled_from(["final", "update"])),
+    ),
+    st.builds(
+        lambda more, within, emit: pairing(within=within, emit=emit, **more),
+        *(_SHARED, _SPANS, st.sampled_from(["on_close", "on_pair"])),
     ),
 )
-RECORDS = st.tuples(st.sampled_from(KEYS), st.integers(0, 60), st.sampled_from(["a", "b"]))
+RECORDS = st.tuples(st.sampled_from(KEYS), st.integers(0, 20), st.sampled_from(["a", "b"]))
 STEPS = st.lists(
     st.fixed_dictionaries(
         {
             "records": st.lists(RECORDS, max_size=4),
-            "passed": st.integers(-1_000, 4_000),
+            "passed": st.sampled_from([-1_000, 0, 0, 10, 500, 1_500, 4_000]),
+            "moved": st.integers(0, 20),
             "worker": st.integers(0, 2),
             "behind": st.booleans(),
             "forgets": st.booleans(),
@@ -89,8 +95,9 @@ def test_steps_of_any_workers_give_what_whole_states_give(
     workers = Workers(operator, workers=3)
     now, clock = NOW, 0
     beginning = {
-        "records": [(key, 50, "a") for key in KEYS[:first]],
+        "records": [(key, 5, "a") for key in KEYS[:first]],
         "passed": 0,
+        "moved": 0,
         "worker": 0,
         "behind": False,
         "forgets": False,
@@ -99,7 +106,7 @@ def test_steps_of_any_workers_give_what_whole_states_give(
     ends = [{**beginning, "records": [], "passed": 5_000} for _ in range(2)]
     for each in [beginning, *steps, *ends]:
         now += each["passed"]
-        clock += 20
+        clock += each["moved"]
         records, worker = _records(each["records"], clock), each["worker"]
         if each["forgets"]:
             workers.kept[worker] = parts.Kept()
@@ -112,6 +119,21 @@ def test_steps_of_any_workers_give_what_whole_states_give(
         assert workers.value is not None
         stored = workers.stored(0).whole(0, workers.value)
         assert stored == encode(operator, workers.last)
+
+
+@pytest.mark.parametrize("make", [sessions, pairing])
+def test_what_a_shorter_grace_closes_is_stored(make: Callable[..., Operator[Any]]) -> None:
+    first = [record(f"k{number}", 50, number, topic="a") for number in range(40)]
+    workers = Workers(make(grace="90ms"))
+    workers.step(first, NOW)
+    workers.step([record("k0", 100, 1, topic="a")], NOW)
+    base = workers.parts[0,]
+    workers.go_on_with(make(grace="0ms"))
+    (closed,) = workers.step([], NOW)
+    assert brief(closed)[1] == "k0"
+    assert workers.parts[0,] == base
+    assert workers.value is not None
+    assert workers.stored(0).whole(0, workers.value) == encode(workers.operator, workers.last)
 
 
 def test_a_small_state_is_one_value_and_asks_for_no_parts() -> None:
