@@ -5,14 +5,14 @@ A state of the previous format is converted when it is read. Only what cannot be
 stored; alarms are set anew. Of a state with many keys, the changes alone can be stored.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgpack
 
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
-from spark_jobs.operators import delay
+from spark_jobs.operators import delay, extent
 from spark_jobs.operators.aggregation.guard import Guarded
 from spark_jobs.operators.aggregation.operator import Aggregation
 from spark_jobs.operators.aggregation.scripts.helper import SharedState as Elsewhere
@@ -26,6 +26,8 @@ from spark_jobs.operators.pairing.state import PairState
 from spark_jobs.operators.sessions.keys import Open, SessionsOfKey, SessionState
 from spark_jobs.operators.sessions.operator import Sessions
 from spark_jobs.operators.step import NEVER, Operator
+
+K = TypeVar("K")
 
 FORMAT = 2
 IN_PARTS = 3
@@ -47,8 +49,7 @@ def encode(operator: Operator[Any], state: Any) -> bytes:  # noqa: ANN401  # the
     if isinstance(operator, Aggregation):
         return encoded(state)
     kind = type(operator)
-    body = _delay(state) if isinstance(operator, Delay) else _ROWS[kind](state, state.keys)
-    return _whole([FORMAT, _NAMES[kind], body])
+    return _whole([FORMAT, _NAMES[kind], _ROWS[kind](state, None)])
 
 
 def decode(operator: Operator[Any], data: bytes) -> Any:  # noqa: ANN401  # the operator's own
@@ -73,8 +74,6 @@ def decode(operator: Operator[Any], data: bytes) -> Any:  # noqa: ANN401  # the 
         body = _UPGRADES[name](body)
     elif number != FORMAT:
         raise BadState(_other_format(number))
-    if isinstance(operator, Delay):
-        return _restored_delay(operator, body)
     state = operator.start()
     _RENEWALS[type(operator)](operator, state, body)
     return state
@@ -93,12 +92,11 @@ def has_deltas(operator: Operator[Any]) -> bool:
 def delta(operator: Operator[Any], state: Any) -> Delta | None:  # noqa: ANN401  # as above
     """Return what has changed in `state`; None: so much has that the whole state is better."""
     kind, changes = type(operator), state.changes
-    if changes.is_all or _MANY * (len(changes.touched) + len(changes.gone)) > len(state.keys):
+    if changes.is_all or _MANY * (len(changes.touched) + len(changes.gone)) > extent.keys(state):
         return None
-    changed = [ident for ident in changes.touched if ident in state.keys]
-    behind_at, clocks, keys = _ROWS[kind](state, changed)
-    body = [behind_at, clocks, list(changes.gone), keys]
-    return Delta(_whole([IN_PARTS, _NAMES[kind], body]), len(changed))
+    *rest, keys = _ROWS[kind](state, changes.touched)
+    body = [*rest, list(changes.gone), keys]
+    return Delta(_whole([IN_PARTS, _NAMES[kind], body]), len(keys))
 
 
 def apply(operator: Operator[Any], state: Any, data: bytes) -> None:  # noqa: ANN401  # as above
@@ -113,10 +111,9 @@ def apply(operator: Operator[Any], state: Any, data: bytes) -> None:  # noqa: AN
     if (number, name) != (IN_PARTS, _NAMES[kind]):
         msg = f"the changes are of {name}, format {number}, not of {_NAMES[kind]}, {IN_PARTS}"
         raise BadState(msg)
-    behind_at, clocks, gone, keys = body
-    for ident in gone:
-        state.forget(_ident(ident))
-    _RENEWALS[kind](operator, state, [behind_at, clocks, keys])
+    *rest, gone, keys = body
+    state.remove([_ident(each) for each in gone])
+    _RENEWALS[kind](operator, state, [*rest, keys])
 
 
 _MANY = 2
@@ -183,9 +180,9 @@ def _extended(code: int, data: bytes) -> int:
     return int(data)
 
 
-def _sessions(state: SessionState, idents: Iterable[Ident]) -> list[Any]:
-    keys = state.keys
-    return [state.behind_at, list(state.clocks.items()), [_session(i, keys[i]) for i in idents]]
+def _sessions(state: SessionState, of: Collection[Ident] | None) -> list[Any]:
+    found = [_session(*each) for each in _of(state.keys, of)]
+    return [state.behind_at, list(state.clocks.items()), found]
 
 
 def _session(ident: Ident, held: SessionsOfKey) -> tuple[Any, ...]:
@@ -193,9 +190,9 @@ def _session(ident: Ident, held: SessionsOfKey) -> tuple[Any, ...]:
     return ident, held.clock, held.arrived, held.floor, open_
 
 
-def _pairing(state: PairState, idents: Iterable[Ident]) -> list[Any]:
-    keys = state.keys
-    return [state.behind_at, list(state.clocks.items()), [_pair(i, keys[i]) for i in idents]]
+def _pairing(state: PairState, of: Collection[Ident] | None) -> list[Any]:
+    found = [_pair(*each) for each in _of(state.keys, of)]
+    return [state.behind_at, list(state.clocks.items()), found]
 
 
 def _pair(ident: Ident, held: CallsOfKey) -> tuple[Any, ...]:
@@ -221,8 +218,16 @@ def _event(event: Event) -> tuple[Any, ...]:
     return time, *rest
 
 
-def _delay(state: delay.DelayState) -> list[Any]:
-    return [state.taken, state.waiting]
+def _delay(state: delay.DelayState, of: Collection[int] | None) -> list[Any]:
+    waiting = state.waiting
+    return [state.taken, waiting if of is None else [each for each in waiting if each[1] in of]]
+
+
+def _of(keys: Mapping[Ident, K], of: Collection[Ident] | None) -> Iterable[tuple[Ident, K]]:
+    """Return keys with what is held of them: those of `of` that there still are, or all."""
+    if of is None:
+        return keys.items()
+    return [(ident, keys[ident]) for ident in of if ident in keys]
 
 
 def _renew_sessions(operator: Sessions, state: SessionState, body: list[Any]) -> None:
@@ -270,9 +275,9 @@ def _restored_event(found: list[Any], topics: Sequence[str]) -> Event:
     )
 
 
-def _restored_delay(operator: Delay, body: list[Any]) -> delay.DelayState:
+def _renew_delay(operator: Delay, state: delay.DelayState, body: list[Any]) -> None:
     taken, waiting = body
-    return operator.restore([(due, n, _record(found)) for due, n, found in waiting], taken)
+    operator.renew(state, [(due, number, _record(of)) for due, number, of in waiting], taken)
 
 
 def _record(found: list[Any]) -> Record:
@@ -311,13 +316,16 @@ def _without_count(body: list[Any]) -> list[Any]:
     return [1 + max((number for _, number, _ in waiting), default=-1), waiting]
 
 
-_ROWS: Mapping[type, Callable[[Any, Iterable[Ident]], list[Any]]] = {
+_ROWS: Mapping[type, Callable[[Any, Collection[Any] | None], list[Any]]] = {
     Sessions: _sessions,
     Pairing: _pairing,
+    Delay: _delay,
 }
+"""What is no key's, and as the last item the rows of some keys, or of all."""
 _RENEWALS: Mapping[type, Callable[[Any, Any, list[Any]], None]] = {
     Sessions: _renew_sessions,
     Pairing: _renew_pairing,
+    Delay: _renew_delay,
 }
 _UPGRADES: Mapping[str, Callable[[list[Any]], list[Any]]] = {
     "sessions": _without_behind,

@@ -23,9 +23,8 @@ class OperatorCodec:
         """
         Whether a large state is stored in parts.
 
-        The states of `delay` and of aggregation are always whole. Most waiting records come and
-        go at once, and the helper of the scripts alone can read an aggregation's state, whose
-        large windows are in chunks.
+        A state of an aggregation is always whole. The helper of the scripts alone can read it, and
+        the events of its large windows are in chunks already.
         """
         return encoding.has_deltas(self.operator)
 

@@ -1,5 +1,6 @@
 """The state of the operator: keys, with their calls."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from spark_jobs.operators.alarms import Alarms, Ident
@@ -30,3 +31,8 @@ class PairState:
         """Remove a key."""
         self.keys.pop(ident, None)
         self.changes.forget(ident)
+
+    def remove(self, gone: Iterable[Ident]) -> None:
+        """Remove keys."""
+        for ident in gone:
+            self.forget(ident)

@@ -1,5 +1,6 @@
 """The state of the operator: keys, with their sessions that records may still join."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,3 +58,8 @@ class SessionState:
         """Remove a key."""
         self.keys.pop(ident, None)
         self.changes.forget(ident)
+
+    def remove(self, gone: Iterable[Ident]) -> None:
+        """Remove keys."""
+        for ident in gone:
+            self.forget(ident)

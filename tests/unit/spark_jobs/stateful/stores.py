@@ -77,3 +77,35 @@ class Workers:
         if fails:
             self.value, self.parts = before
         return step.outputs
+
+
+class Spark:
+    """Keeps the state of one bucket, its timers, and the one map that its operator asks for."""
+
+    def __init__(self) -> None:
+        self.value: tuple[Any, ...] | None = None
+        self.timers: set[int] = set()
+        self.map = Parts()
+
+    def getValueState(self, name: str, schema: str) -> "Spark":  # noqa: ARG002, N802  # Spark's names
+        return self
+
+    def get(self) -> tuple[Any, ...] | None:
+        return self.value
+
+    def update(self, value: tuple[Any, ...]) -> None:
+        self.value = value
+
+    def getMapState(self, name: str, key: str, value: str) -> "Parts":  # noqa: ARG002, N802  # as above
+        return self.map
+
+    def registerTimer(self, moment: int) -> None:  # noqa: N802  # as above
+        self.timers.add(moment)
+
+    def deleteTimer(self, moment: int) -> None:  # noqa: N802  # as above
+        self.timers.discard(moment)
+
+    def due(self, now: int) -> list[int]:
+        found = sorted(moment for moment in self.timers if moment <= now)
+        self.timers.difference_update(found)
+        return found
