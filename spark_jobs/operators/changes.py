@@ -40,7 +40,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What has changed in a state since it was settled."""
+    """The changes in a state since it was settled."""
 
     data: bytes
     changed: int

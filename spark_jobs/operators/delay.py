@@ -19,7 +19,7 @@ class DelayState:
     taken: int = 0
     """The number of records so far."""
     changes: Changes = field(default_factory=Changes, compare=False, repr=False)
-    """What has changed since the state was stored, by the records' numbers."""
+    """The changes since the state was stored, by the records' numbers."""
 
     def remove(self, gone: Collection[int]) -> None:
         """Remove the records with these numbers."""

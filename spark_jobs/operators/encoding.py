@@ -2,7 +2,7 @@
 The state of an operator as bytes, and back: MessagePack, beginning with its format's number.
 
 A state of the previous format is converted when it is read. Only what cannot be computed is
-stored; alarms are set anew. Of a state with many keys, the changes alone can be stored.
+stored; alarms are set anew. The changes alone can be stored as well, if the whole state was.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -321,7 +321,7 @@ _ROWS: Mapping[type, Callable[[Any, Collection[Any] | None], list[Any]]] = {
     Pairing: _pairing,
     Delay: _delay,
 }
-"""What is no key's, and as the last item the rows of some keys, or of all."""
+"""Return what is no key's, and as the last item the rows of some keys, or of all."""
 _RENEWALS: Mapping[type, Callable[[Any, Any, list[Any]], None]] = {
     Sessions: _renew_sessions,
     Pairing: _renew_pairing,

@@ -39,8 +39,8 @@ State: TypeAlias = Any
 class Codec(Protocol):
     """The bytes of a state, and of its changes."""
 
-    name: str
-
+    @property
+    def name(self) -> str: ...
     def encode(self, state: State) -> bytes: ...
     def decode(self, data: bytes) -> State: ...
 
@@ -123,7 +123,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What is to be written of a state."""
+    """The bytes to write of a state."""
 
     value: bytes
     size: int

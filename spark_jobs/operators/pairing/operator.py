@@ -79,7 +79,7 @@ class Pairing:
         """
         Replace `keys` of a state, and all that is no key's, by what was stored.
 
-        What is open becomes what it is with this `emit`, whatever that was then.
+        Open calls take the form that this `emit` needs, whatever it was then.
         """
         state.keys.update(keys)
         state.clocks, state.behind_at = clocks, behind_at

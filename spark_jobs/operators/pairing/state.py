@@ -25,7 +25,7 @@ class PairState:
     ends: dict[int, Alarms] = field(default_factory=dict)
     """For each shared clock, the event times at which calls begin."""
     changes: Changes = field(default_factory=Changes, compare=False, repr=False)
-    """What has changed since the state was stored."""
+    """The changes since the state was stored."""
 
     def forget(self, ident: Ident) -> None:
         """Remove a key."""

@@ -54,7 +54,7 @@ class _Workers:
         stored.write(0, memory, writing)
         self.value = writing.value
         self.written = len(writing.value) + len(writing.part or b"")
-        # What was written is what the worker has.
+        # The store has what the worker has.
         assert self.stored(1).whole(0, self.value) == memory.encode()
         return found
 
