@@ -6,7 +6,8 @@ stored; alarms are set anew. The changes alone can be stored as well, if the who
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import msgpack
 
@@ -26,8 +27,6 @@ from spark_jobs.operators.pairing.state import PairState
 from spark_jobs.operators.sessions.keys import Open, SessionsOfKey, SessionState
 from spark_jobs.operators.sessions.operator import Sessions
 from spark_jobs.operators.step import NEVER, Operator
-
-K = TypeVar("K")
 
 FORMAT = 2
 IN_PARTS = 3
@@ -49,7 +48,7 @@ def encode(operator: Operator[Any], state: Any) -> bytes:  # noqa: ANN401  # the
     if isinstance(operator, Aggregation):
         return encoded(state)
     kind = type(operator)
-    return _whole([FORMAT, _NAMES[kind], _ROWS[kind](state, None)])
+    return _document(FORMAT, _NAMES[kind], _CONTENTS[kind](state, None))
 
 
 def decode(operator: Operator[Any], data: bytes) -> Any:  # noqa: ANN401  # the operator's own
@@ -94,9 +93,9 @@ def delta(operator: Operator[Any], state: Any) -> Delta | None:  # noqa: ANN401 
     kind, changes = type(operator), state.changes
     if changes.is_all or _MANY * (len(changes.touched) + len(changes.gone)) > extent.keys(state):
         return None
-    *rest, keys = _ROWS[kind](state, changes.touched)
-    body = [*rest, list(changes.gone), keys]
-    return Delta(_whole([IN_PARTS, _NAMES[kind], body]), len(keys))
+    found = _CONTENTS[kind](state, changes.touched)
+    found.rest.append(list(changes.gone))
+    return Delta(_document(IN_PARTS, _NAMES[kind], found), found.count)
 
 
 def apply(operator: Operator[Any], state: Any, data: bytes) -> None:  # noqa: ANN401  # as above
@@ -149,15 +148,39 @@ def _other_format(number: object) -> str:
     )
 
 
-def _whole(document: object) -> bytes:
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """The contents of a state, or of its changes."""
+
+    rest: list[Any]
+    """What is no key's."""
+    count: int
+    rows: Callable[[], Iterable[Any]]
+    """Makes what is stored of each key; each is packed before the next one is made."""
+
+
+def _document(number: int, name: str, contents: _Contents) -> bytes:
     try:
-        return _packed(document)
+        return _packed(number, name, contents)
     except OverflowError:
-        return _packed(_without_big(document))
+        rows = _without_big([*contents.rows()])
+        rest = _without_big(contents.rest)
+        return _packed(number, name, _Contents(rest, contents.count, lambda: rows))
 
 
-def _packed(document: object) -> bytes:
-    data: bytes = msgpack.packb(document)
+def _packed(number: int, name: str, contents: _Contents) -> bytes:
+    packer = msgpack.Packer(autoreset=False)
+    pack = packer.pack
+    packer.pack_array_header(_FIELDS)
+    pack(number)
+    pack(name)
+    packer.pack_array_header(len(contents.rest) + 1)
+    for each in contents.rest:
+        pack(each)
+    packer.pack_array_header(contents.count)
+    for row in contents.rows():
+        pack(row)
+    data: bytes = packer.bytes()
     return data
 
 
@@ -180,9 +203,8 @@ def _extended(code: int, data: bytes) -> int:
     return int(data)
 
 
-def _sessions(state: SessionState, of: Collection[Ident] | None) -> list[Any]:
-    found = [_session(*each) for each in _of(state.keys, of)]
-    return [state.behind_at, list(state.clocks.items()), found]
+def _sessions(state: SessionState, of: Collection[Ident] | None) -> _Contents:
+    return _keyed(state, of, _session)
 
 
 def _session(ident: Ident, held: SessionsOfKey) -> tuple[Any, ...]:
@@ -190,9 +212,8 @@ def _session(ident: Ident, held: SessionsOfKey) -> tuple[Any, ...]:
     return ident, held.clock, held.arrived, held.floor, open_
 
 
-def _pairing(state: PairState, of: Collection[Ident] | None) -> list[Any]:
-    found = [_pair(*each) for each in _of(state.keys, of)]
-    return [state.behind_at, list(state.clocks.items()), found]
+def _pairing(state: PairState, of: Collection[Ident] | None) -> _Contents:
+    return _keyed(state, of, _pair)
 
 
 def _pair(ident: Ident, held: CallsOfKey) -> tuple[Any, ...]:
@@ -218,16 +239,21 @@ def _event(event: Event) -> tuple[Any, ...]:
     return time, *rest
 
 
-def _delay(state: delay.DelayState, of: Collection[int] | None) -> list[Any]:
-    waiting = state.waiting
-    return [state.taken, waiting if of is None else [each for each in waiting if each[1] in of]]
+def _delay(state: delay.DelayState, of: Collection[int] | None) -> _Contents:
+    found = state.waiting if of is None else [each for each in state.waiting if each[1] in of]
+    return _Contents([state.taken], len(found), lambda: found)
 
 
-def _of(keys: Mapping[Ident, K], of: Collection[Ident] | None) -> Iterable[tuple[Ident, K]]:
-    """Return keys with what is held of them: those of `of` that there still are, or all."""
-    if of is None:
-        return keys.items()
-    return [(ident, keys[ident]) for ident in of if ident in keys]
+def _keyed(
+    state: SessionState | PairState,
+    of: Collection[Ident] | None,
+    row: Callable[[Ident, Any], tuple[Any, ...]],
+) -> _Contents:
+    """Return the contents with those keys of `of` that there still are, or with all."""
+    keys: Mapping[Ident, Any] = state.keys
+    idents = list(keys if of is None else filter(keys.__contains__, of))
+    rest = [state.behind_at, list(state.clocks.items())]
+    return _Contents(rest, len(idents), lambda: map(row, idents, map(keys.__getitem__, idents)))
 
 
 def _renew_sessions(operator: Sessions, state: SessionState, body: list[Any]) -> None:
@@ -316,12 +342,12 @@ def _without_count(body: list[Any]) -> list[Any]:
     return [1 + max((number for _, number, _ in waiting), default=-1), waiting]
 
 
-_ROWS: Mapping[type, Callable[[Any, Collection[Any] | None], list[Any]]] = {
+_CONTENTS: Mapping[type, Callable[[Any, Collection[Any] | None], _Contents]] = {
     Sessions: _sessions,
     Pairing: _pairing,
     Delay: _delay,
 }
-"""Return what is no key's, and as the last item the rows of some keys, or of all."""
+"""Return the contents of a state with some keys, or with all."""
 _RENEWALS: Mapping[type, Callable[[Any, Any, list[Any]], None]] = {
     Sessions: _renew_sessions,
     Pairing: _renew_pairing,
