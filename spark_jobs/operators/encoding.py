@@ -153,7 +153,7 @@ class _Contents:
     """The contents of a state, or of its changes."""
 
     rest: list[Any]
-    """What is no key's."""
+    """The values that are no key's."""
     count: int
     rows: Callable[[], Iterable[Any]]
     """Makes what is stored of each key; each is packed before the next one is made."""
