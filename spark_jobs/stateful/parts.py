@@ -36,7 +36,7 @@ State: TypeAlias = Any
 """The operator's own."""
 
 
-class Codec(Protocol):
+class StateCodec(Protocol):
     """The bytes of a state, and of its changes."""
 
     @property
@@ -154,7 +154,7 @@ class Stored:
     """The states of a task's buckets, in Spark's store and as far as the worker has kept them."""
 
     def __init__(
-        self, codec: Codec, parts: PartsStore | None, kept: Kept, owner: Hashable
+        self, codec: StateCodec, parts: PartsStore | None, kept: Kept, owner: Hashable
     ) -> None:
         """`parts`: None if states are always whole; `owner`: what the states depend on."""
         self._codec, self._parts, self._kept, self._owner = codec, parts, kept, owner
@@ -251,7 +251,7 @@ def checked(bucket: int, head: Head, number: int, data: bytes | None) -> bytes:
     raise StateDamaged(msg)
 
 
-def restored(codec: Codec, state: State | None, part: bytes) -> State:
+def restored(codec: StateCodec, state: State | None, part: bytes) -> State:
     """Return a state with its next part; None: with the first."""
     if state is None:
         return codec.decode(part)
