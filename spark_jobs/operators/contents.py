@@ -7,7 +7,7 @@ from dedup.rules.identity import identity
 from spark_jobs.operators import delay
 from spark_jobs.operators.alarms import Ident
 from spark_jobs.operators.pairing import calls
-from spark_jobs.operators.pairing import operator as pairing
+from spark_jobs.operators.pairing.state import PairState
 from spark_jobs.operators.reading import OperatorSettings, key_of
 from spark_jobs.operators.sessions.keys import SessionsOfKey, SessionState
 from spark_jobs.operators.settings import (
@@ -36,7 +36,7 @@ def entries(state: Any, settings: OperatorSettings) -> Iterator[Entry]:  # noqa:
                 yield _head(ident, held.clock, state.clocks, settings) | _sessions(
                     held, state, settings
                 )
-        case pairing.PairState(), PairingSettings():
+        case PairState(), PairingSettings():
             for ident, pair in state.keys.items():
                 yield _head(ident, pair.clock, state.clocks, settings) | _calls(
                     pair, state, settings
@@ -83,7 +83,7 @@ def _sessions(held: SessionsOfKey, state: SessionState, settings: SessionsSettin
     return {"open": found, "forgotten_at": None if found else _moment(since + forget)}
 
 
-def _calls(held: calls.CallsOfKey, state: pairing.PairState, settings: PairingSettings) -> Entry:
+def _calls(held: calls.CallsOfKey, state: PairState, settings: PairingSettings) -> Entry:
     lasts = milliseconds(settings.within) + milliseconds(settings.grace)
     close, forget = wait(settings.close_after), wait(settings.forget_after)
     found = [

@@ -1,10 +1,11 @@
 """Hold records until their time has come."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from spark_jobs.operators.changes import Changes
 from spark_jobs.operators.settings import DelaySettings
 from spark_jobs.operators.step import Input, Output, Released, StepResult
 
@@ -17,6 +18,15 @@ class DelayState:
     """A heap of due time, order of arrival and record."""
     taken: int = 0
     """The number of records so far."""
+    changes: Changes = field(default_factory=Changes, compare=False, repr=False)
+    """The changes since the state was stored, by the records' numbers."""
+
+    def remove(self, gone: Collection[int]) -> None:
+        """Remove the records with these numbers."""
+        if gone:
+            numbers = set(gone)
+            self.waiting = [each for each in self.waiting if each[1] not in numbers]
+            heapify(self.waiting)
 
 
 class Delay:
@@ -37,20 +47,28 @@ class Delay:
         behind: bool = False,  # noqa: ARG002  # what is due is due
     ) -> StepResult[DelayState]:
         outputs: list[Output] = []
-        waiting = state.waiting
-        _release(waiting, now, outputs)
+        waiting, first = state.waiting, state.taken
+        _release(state, now, outputs)
         for record in records:
             heappush(waiting, (record.time, state.taken, record.value))
             state.taken += 1
-        _release(waiting, now, outputs)
+        state.changes.touch(range(first, state.taken))
+        _release(state, now, outputs)
         return StepResult(state, outputs, waiting[0][0] if waiting else None)
 
-    def restore(self, waiting: list[tuple[int, int, Any]], taken: int) -> DelayState:
-        """Return the state that is made of these stored parts."""
-        heapify(waiting)
-        return DelayState(waiting, taken)
+    def renew(self, state: DelayState, waiting: list[tuple[int, int, Any]], taken: int) -> None:
+        """Add what was stored to a state."""
+        state.waiting += waiting
+        heapify(state.waiting)
+        state.taken = taken
 
 
-def _release(waiting: list[tuple[int, int, Any]], now: int, outputs: list[Output]) -> None:
+def _release(state: DelayState, now: int, outputs: list[Output]) -> None:
+    waiting, changes = state.waiting, state.changes
     while waiting and waiting[0][0] <= now:
-        outputs.append(Released(heappop(waiting)[2]))
+        _, number, record = heappop(waiting)
+        outputs.append(Released(record))
+        if number in changes.touched:
+            del changes.touched[number]  # it was never stored
+        else:
+            changes.forget(number)

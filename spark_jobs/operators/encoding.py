@@ -2,32 +2,35 @@
 The state of an operator as bytes, and back: MessagePack, beginning with its format's number.
 
 A state of the previous format is converted when it is read. Only what cannot be computed is
-stored; alarms are set anew.
+stored; alarms are set anew. The changes alone can be stored as well, if the whole state was.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgpack
 
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
-from spark_jobs.operators import delay
+from spark_jobs.operators import delay, extent
 from spark_jobs.operators.aggregation.guard import Guarded
 from spark_jobs.operators.aggregation.operator import Aggregation
 from spark_jobs.operators.aggregation.scripts.helper import SharedState as Elsewhere
 from spark_jobs.operators.aggregation.state import BadAggregationState, decoded, encoded
 from spark_jobs.operators.alarms import Ident
+from spark_jobs.operators.changes import Delta
 from spark_jobs.operators.delay import Delay
-from spark_jobs.operators.pairing import operator as pairing
 from spark_jobs.operators.pairing.calls import Call, CallsOfKey, Event, begin, remembered
 from spark_jobs.operators.pairing.operator import Pairing
+from spark_jobs.operators.pairing.state import PairState
 from spark_jobs.operators.sessions.keys import Open, SessionsOfKey, SessionState
 from spark_jobs.operators.sessions.operator import Sessions
 from spark_jobs.operators.step import NEVER, Operator
 
 FORMAT = 2
+IN_PARTS = 3
+"""The format of changes, and of what lists the parts of a state; no earlier version reads it."""
 _EVENT_FIELDS = len(Event._fields) - 1
 """The number of an event's stored fields; a call has fewer."""
 _BIG = 1
@@ -44,10 +47,8 @@ def encode(operator: Operator[Any], state: Any) -> bytes:  # noqa: ANN401  # the
         return state.data
     if isinstance(operator, Aggregation):
         return encoded(state)
-    if isinstance(state, SessionState):
-        return _sessions(state)
     kind = type(operator)
-    return _whole([FORMAT, _NAMES[kind], _BODIES[kind](state)])
+    return _document(FORMAT, _NAMES[kind], _CONTENTS[kind](state, None))
 
 
 def decode(operator: Operator[Any], data: bytes) -> Any:  # noqa: ANN401  # the operator's own
@@ -64,11 +65,7 @@ def decode(operator: Operator[Any], data: bytes) -> Any:  # noqa: ANN401  # the 
             return decoded(operator, data)
         except BadAggregationState as error:
             raise BadState(str(error)) from error
-    try:
-        number, name, body = msgpack.unpackb(data, ext_hook=_extended)
-    except (ValueError, TypeError) as error:
-        msg = f"not a state: {error}"
-        raise BadState(msg) from error
+    number, name, body = _unpacked(data)
     if name != _NAMES[type(operator)]:
         msg = f"the state is of {name}, not of {_NAMES[type(operator)]}"
         raise BadState(msg)
@@ -76,27 +73,114 @@ def decode(operator: Operator[Any], data: bytes) -> Any:  # noqa: ANN401  # the 
         body = _UPGRADES[name](body)
     elif number != FORMAT:
         raise BadState(_other_format(number))
-    return _RESTORE[type(operator)](operator, body)
+    state = operator.start()
+    _RENEWALS[type(operator)](operator, state, body)
+    return state
+
+
+def name_of(operator: Operator[Any]) -> str:
+    """Return the name with which a state begins."""
+    return _NAMES[type(operator)]
+
+
+def has_deltas(operator: Operator[Any]) -> bool:
+    """Return whether the changes in this operator's states are known."""
+    return type(operator) in _RENEWALS
+
+
+def delta(operator: Operator[Any], state: Any) -> Delta | None:  # noqa: ANN401  # as above
+    """Return what has changed in `state`; None: so much has that the whole state is better."""
+    kind, changes = type(operator), state.changes
+    if changes.is_all or _MANY * (len(changes.touched) + len(changes.gone)) > extent.keys(state):
+        return None
+    found = _CONTENTS[kind](state, changes.touched)
+    found.rest.append(list(changes.gone))
+    return Delta(_document(IN_PARTS, _NAMES[kind], found), found.count)
+
+
+def apply(operator: Operator[Any], state: Any, data: bytes) -> None:  # noqa: ANN401  # as above
+    """
+    Make in `state` the changes that `delta` has returned for the state that it was then.
+
+    Raises:
+        BadState: they are no such changes.
+    """
+    kind = type(operator)
+    number, name, body = _unpacked(data)
+    if (number, name) != (IN_PARTS, _NAMES[kind]):
+        msg = f"the changes are of {name}, format {number}, not of {_NAMES[kind]}, {IN_PARTS}"
+        raise BadState(msg)
+    *rest, gone, keys = body
+    state.remove([_ident(each) for each in gone])
+    _RENEWALS[kind](operator, state, [*rest, keys])
+
+
+_MANY = 2
+"""
+The whole state is stored if at least one key in so many has changed.
+
+Every part of a state is written twice: as itself, and with the next whole state.
+"""
+
+
+def _unpacked(data: bytes) -> Any:  # noqa: ANN401  # MessagePack
+    try:
+        found = msgpack.unpackb(data, ext_hook=_extended)
+    except (ValueError, TypeError) as error:
+        msg = f"not a state: {error}"
+        raise BadState(msg) from error
+    if not isinstance(found, list) or len(found) != _FIELDS:
+        msg = "not a state: it does not begin with its format and its operator"
+        raise BadState(msg)
+    return found
+
+
+_FIELDS = 3
+"""The number of the format, the operator's name, and the rest."""
 
 
 def _other_format(number: object) -> str:
-    is_newer = isinstance(number, int) and number > FORMAT
+    is_newer = isinstance(number, int) and number > IN_PARTS
     version = "the newer one that wrote it" if is_newer else "those between, one after the other"
     return (
-        f"the state has format {number}; this version reads {FORMAT - 1} and {FORMAT}: run "
+        f"the state has format {number}; this version reads {FORMAT - 1} to {IN_PARTS}: run "
         f"{version}, or begin with a new checkpoint (and `--adopt`, once)"
     )
 
 
-def _whole(document: object) -> bytes:
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """The contents of a state, or of its changes."""
+
+    rest: list[Any]
+    """The values that are no key's."""
+    count: int
+    rows: Callable[[], Iterable[Any]]
+    """Makes what is stored of each key; each is packed before the next one is made."""
+
+
+def _document(number: int, name: str, contents: _Contents) -> bytes:
     try:
-        return _packed(document)
+        return _packed(number, name, contents)
     except OverflowError:
-        return _packed(_without_big(document))
+        rows = _without_big([*contents.rows()])
+        rest = _without_big(contents.rest)
+        return _packed(number, name, _Contents(rest, contents.count, lambda: rows))
 
 
-def _packed(document: object) -> bytes:
-    data: bytes = msgpack.packb(document)
+def _packed(number: int, name: str, contents: _Contents) -> bytes:
+    packer = msgpack.Packer(autoreset=False)
+    pack = packer.pack
+    packer.pack_array_header(_FIELDS)
+    pack(number)
+    pack(name)
+    packer.pack_array_header(len(contents.rest) + 1)
+    for each in contents.rest:
+        pack(each)
+    packer.pack_array_header(contents.count)
+    for row in contents.rows():
+        pack(row)
+    data: bytes = packer.bytes()
     return data
 
 
@@ -119,53 +203,27 @@ def _extended(code: int, data: bytes) -> int:
     return int(data)
 
 
-def _sessions(state: SessionState) -> bytes:
-    """
-    Return a state of sessions as bytes.
-
-    Keys that have not changed are not packed again; in a large state, these are most.
-    """
-    keys, packed, touched = state.keys, state.packed, state.touched
-    if _MANY * len(touched) > len(keys):  # together, each takes half as long
-        packed.clear()
-        touched.clear()
-        told = [_of_key(ident, held) for ident, held in keys.items()]
-        clocks = list(state.clocks.items())
-        return _whole([FORMAT, _NAMES[Sessions], [state.behind_at, clocks, told]])
-    new = list(islice(reversed(keys), len(keys) - len(packed)))
-    for ident in chain(filter(packed.__contains__, touched), reversed(new)):
-        packed[ident] = _whole(_of_key(ident, keys[ident]))
-    touched.clear()
-    head = [FORMAT, _NAMES[Sessions], state.behind_at, list(state.clocks.items())]
-    number, name, behind_at, packed_clocks = map(_packed, head)
-    count = _PACKER.pack_array_header(len(keys))
-    parts = _THREE, number, name, _THREE, behind_at, packed_clocks, count, *packed.values()
-    return b"".join(parts)
+def _sessions(state: SessionState, of: Collection[Ident] | None) -> _Contents:
+    return _keyed(state, of, _session)
 
 
-def _of_key(ident: Ident, held: SessionsOfKey) -> tuple[Any, ...]:
+def _session(ident: Ident, held: SessionsOfKey) -> tuple[Any, ...]:
     open_ = [(each.start, each.end, each.value, each.revision) for each in held.open]
     return ident, held.clock, held.arrived, held.floor, open_
 
 
-_MANY = 2
-"""All keys are packed together if at least one in so many has changed."""
-_PACKER = msgpack.Packer()
-_THREE: bytes = _PACKER.pack_array_header(3)
+def _pairing(state: PairState, of: Collection[Ident] | None) -> _Contents:
+    return _keyed(state, of, _pair)
 
 
-def _pairing(state: pairing.PairState) -> list[Any]:
-    keys = [
-        (
-            ident,
-            held.clock,
-            held.arrived,
-            [_event(event) for event in held.events] or [_call(call) for call in held.open],
-            [_call(remembered(call)) for call in held.closed],
-        )
-        for ident, held in state.keys.items()
-    ]
-    return [state.behind_at, list(state.clocks.items()), keys]
+def _pair(ident: Ident, held: CallsOfKey) -> tuple[Any, ...]:
+    return (
+        ident,
+        held.clock,
+        held.arrived,
+        [_event(event) for event in held.events] or [_call(call) for call in held.open],
+        [_call(remembered(call)) for call in held.closed],
+    )
 
 
 def _call(call: Call) -> tuple[Any, ...]:
@@ -181,24 +239,37 @@ def _event(event: Event) -> tuple[Any, ...]:
     return time, *rest
 
 
-def _delay(state: delay.DelayState) -> list[Any]:
-    return [state.taken, state.waiting]
+def _delay(state: delay.DelayState, of: Collection[int] | None) -> _Contents:
+    found = state.waiting if of is None else [each for each in state.waiting if each[1] in of]
+    return _Contents([state.taken], len(found), lambda: found)
 
 
-def _restored_sessions(operator: Sessions, body: list[Any]) -> SessionState:
+def _keyed(
+    state: SessionState | PairState,
+    of: Collection[Ident] | None,
+    row: Callable[[Ident, Any], tuple[Any, ...]],
+) -> _Contents:
+    """Return the contents with those keys of `of` that there still are, or with all."""
+    keys: Mapping[Ident, Any] = state.keys
+    idents = list(keys if of is None else filter(keys.__contains__, of))
+    rest = [state.behind_at, list(state.clocks.items())]
+    return _Contents(rest, len(idents), lambda: map(row, idents, map(keys.__getitem__, idents)))
+
+
+def _renew_sessions(operator: Sessions, state: SessionState, body: list[Any]) -> None:
     behind_at, clocks, keys = body
     held = {
         _ident(ident): SessionsOfKey(clock, arrived, floor, [Open(*each) for each in open_])
         for ident, clock, arrived, floor, open_ in keys
     }
-    return operator.restore(held, dict(clocks), behind_at)
+    operator.renew(state, held, dict(clocks), behind_at)
 
 
-def _restored_pairing(operator: Pairing, body: list[Any]) -> pairing.PairState:
+def _renew_pairing(operator: Pairing, state: PairState, body: list[Any]) -> None:
     behind_at, clocks, keys = body
     topics = operator.topics
     held = {_ident(found[0]): _restored_held(found, topics) for found in keys}
-    return operator.restore(held, dict(clocks), behind_at)
+    operator.renew(state, held, dict(clocks), behind_at)
 
 
 def _restored_held(found: list[Any], topics: Sequence[str]) -> CallsOfKey:
@@ -230,9 +301,9 @@ def _restored_event(found: list[Any], topics: Sequence[str]) -> Event:
     )
 
 
-def _restored_delay(operator: Delay, body: list[Any]) -> delay.DelayState:
+def _renew_delay(operator: Delay, state: delay.DelayState, body: list[Any]) -> None:
     taken, waiting = body
-    return operator.restore([(due, n, _record(found)) for due, n, found in waiting], taken)
+    operator.renew(state, [(due, number, _record(of)) for due, number, of in waiting], taken)
 
 
 def _record(found: list[Any]) -> Record:
@@ -271,14 +342,16 @@ def _without_count(body: list[Any]) -> list[Any]:
     return [1 + max((number for _, number, _ in waiting), default=-1), waiting]
 
 
-_BODIES: Mapping[type, Callable[[Any], list[Any]]] = {
+_CONTENTS: Mapping[type, Callable[[Any, Collection[Any] | None], _Contents]] = {
+    Sessions: _sessions,
     Pairing: _pairing,
     Delay: _delay,
 }
-_RESTORE: Mapping[type, Callable[[Any, list[Any]], Any]] = {
-    Sessions: _restored_sessions,
-    Pairing: _restored_pairing,
-    Delay: _restored_delay,
+"""Return the contents of a state with some keys, or with all."""
+_RENEWALS: Mapping[type, Callable[[Any, Any, list[Any]], None]] = {
+    Sessions: _renew_sessions,
+    Pairing: _renew_pairing,
+    Delay: _renew_delay,
 }
 _UPGRADES: Mapping[str, Callable[[list[Any]], list[Any]]] = {
     "sessions": _without_behind,

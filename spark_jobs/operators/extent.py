@@ -4,7 +4,7 @@ from typing import Any
 
 from spark_jobs.operators import delay
 from spark_jobs.operators.aggregation import windows as aggregation
-from spark_jobs.operators.pairing import operator as pairing
+from spark_jobs.operators.pairing.state import PairState
 from spark_jobs.operators.sessions.keys import SessionState
 
 
@@ -20,7 +20,7 @@ def opened(state: Any) -> int:  # noqa: ANN401  # as above
     match state:
         case SessionState():
             return sum(len(held.open) for held in state.keys.values())
-        case pairing.PairState():
+        case PairState():
             return sum(len(held.events) + len(held.open) for held in state.keys.values())
         case delay.DelayState():
             return len(state.waiting)

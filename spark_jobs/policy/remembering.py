@@ -7,13 +7,12 @@ nothing becomes due, and old entries are forgotten when the next records come.
 
 import marshal
 import struct
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -28,6 +27,7 @@ from dedup.rules.policies.memory import Memory, Seen
 from outbox import envelope
 from outbox.kafka import headers_of
 from spark_jobs.errors import StateTooLarge
+from spark_jobs.operators.changes import Delta
 from spark_jobs.policy.stage import StageConfig, Taken, settle
 from spark_jobs.query import source
 from spark_jobs.query.batch import SCHEMA as REPORT
@@ -39,6 +39,7 @@ from spark_jobs.rows.packets import BucketRows, Pack
 from spark_jobs.rows.records import Message, Shipped
 from spark_jobs.sink.markers import Counts
 from spark_jobs.sink.sink import BatchInput, SinkConfig
+from spark_jobs.stateful.parts import PART, PART_NUMBER, PARTS_NAME, Kept, Stored
 
 NOW = "now"
 """A column with Spark's clock of the micro-batch, in milliseconds."""
@@ -46,11 +47,7 @@ _SCHEMA = (
     "bucket int, packet binary, taken long, duplicates long, newest long, known long, bytes long, "
     "expired long, size long"
 )
-# A worker keeps the memories that it used last, each with the bytes that Spark has of it.
-_KEPT = 64
-_Kept: TypeAlias = tuple[str, int, int]
-"""The query, how long it remembers, and the bucket."""
-_memories: OrderedDict[_Kept, tuple[bytes, Memory]] = OrderedDict()
+_kept = Kept()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +60,34 @@ class RememberConfig:
     buckets: Sequence[int]
     """The names of the buckets."""
     max_bucket_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCodec:
+    """The bytes of memories."""
+
+    within: int
+    """In milliseconds."""
+    name: str = "memory"
+
+    def encode(self, memory: Memory) -> bytes:
+        return memory.encode()
+
+    def decode(self, data: bytes) -> Memory:
+        return Memory.decode(self.within, data)
+
+    def delta(self, memory: Memory) -> Delta | None:
+        found = memory.delta()
+        return None if found is None else Delta(*found)
+
+    def apply(self, memory: Memory, data: bytes) -> None:
+        memory.apply(data)
+
+    def settle(self, memory: Memory, *, is_all: bool) -> None:
+        memory.settle(is_all=is_all)
+
+    def count(self, memory: Memory) -> int:
+        return len(memory)
 
 
 def pack(config: RememberConfig) -> Pack:
@@ -109,6 +134,13 @@ class Remembering(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         collect_rarely()
         self._state = handle.getValueState("memory", "memory binary")
+        config = self._config
+        self._stored = Stored(
+            MemoryCodec(config.within),
+            handle.getMapState(PARTS_NAME, PART_NUMBER, PART),
+            _kept,
+            (config.query, config.within),
+        )
 
     def handleInputRows(  # noqa: N802  # Spark's name
         self,
@@ -127,13 +159,18 @@ class Remembering(StatefulProcessor):
         spare()
 
     def _passed(self, bucket_: int, found: BucketRows, now: int) -> pd.DataFrame:
-        memory = self._restored(bucket_)
+        value = self._state.get()
+        before = None if value is None else bytes(value[0])
+        memory: Memory = (
+            Memory(self._config.within) if before is None else self._stored.read(bucket_, before)
+        )
         repeated = list(memory.duplicates(_seen(found), now))
-        data = memory.encode()
-        if len(data) > self._config.max_bucket_bytes:
-            raise StateTooLarge(self._too_large(bucket_, len(data)))
-        self._state.update((data,))
-        _keep((self._config.query, self._config.within, bucket_), data, memory)
+        most = self._config.max_bucket_bytes
+        writing = self._stored.writing(memory, before, most)
+        if writing.size > most:
+            raise StateTooLarge(self._too_large(bucket_, writing.size))
+        self._stored.write(bucket_, memory, writing)
+        self._state.update((writing.value,))
         rest = [row for row, is_repeated in zip(found, repeated, strict=True) if not is_repeated]
         return pd.DataFrame(
             {
@@ -143,22 +180,11 @@ class Remembering(StatefulProcessor):
                 "duplicates": [len(repeated) - len(rest)],
                 "newest": [found.newest],
                 "known": [len(memory)],
-                "bytes": [len(data)],
+                "bytes": [writing.size],
                 "expired": [found.expired],
                 "size": [found.size],
             }
         )
-
-    def _restored(self, bucket_: int) -> Memory:
-        config = self._config
-        found = self._state.get()
-        if found is None:
-            return Memory(config.within)
-        data = bytes(found[0])
-        kept = _memories.pop((config.query, config.within, bucket_), None)
-        if kept is not None and kept[0] == data:
-            return kept[1]
-        return Memory.decode(config.within, data)
 
     def _too_large(self, bucket_: int, size: int) -> str:
         return (
@@ -172,12 +198,6 @@ def _seen(found: BucketRows) -> Iterator[Seen]:
     rows = Shipped(list(found), found.ids)
     for row, (topic, partition, _, time, *_) in enumerate(found):
         yield Seen(rows.remembered(row), time, (topic, partition))
-
-
-def _keep(bucket_: _Kept, data: bytes, memory: Memory) -> None:
-    _memories[bucket_] = data, memory
-    while len(_memories) > _KEPT:
-        _memories.popitem(last=False)
 
 
 DUPLICATE = "duplicate"

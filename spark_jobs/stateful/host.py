@@ -5,10 +5,9 @@ Spark's cost is per group, so a group is a bucket of keys, not a key: its state 
 it has one timer. The clock is the batch's, which is the same when the batch is run again.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import pandas as pd
 from pyspark.sql import DataFrame
@@ -25,7 +24,6 @@ from spark_jobs.operators import extent
 from spark_jobs.operators.aggregation.guard import Guarded
 from spark_jobs.operators.aggregation.operator import Aggregation
 from spark_jobs.operators.careful import careful
-from spark_jobs.operators.encoding import decode, encode
 from spark_jobs.operators.reading import (
     OperatorSettings,
     believable,
@@ -43,7 +41,9 @@ from spark_jobs.rows.contexts import contexts
 from spark_jobs.rows.garbage import collect_rarely, spare
 from spark_jobs.rows.packets import BucketRows, Pack
 from spark_jobs.stateful.bucketing import bucketing
+from spark_jobs.stateful.codec import OperatorCodec
 from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Reporter
+from spark_jobs.stateful.parts import PART, PART_NUMBER, PARTS_NAME, Kept, Stored
 
 SCHEMA = "outcome binary, alarm long"
 _CONTEXTS = 4
@@ -61,12 +61,7 @@ _PLACE, _CHUNK = "window long, number long", "events binary"
 # Batches begin a varying number of milliseconds after the beat of their trigger. For operators
 # they are on the beat; otherwise, timers set for a number of beats would miss every other one.
 _TICK_MS = 100
-# A worker keeps the states that it stepped last, each with the bytes that Spark has of it. If
-# Spark still has the same bytes, they need not be decoded.
-_KEPT = 64
-_Kept: TypeAlias = tuple[str, str, int]
-"""The query, the operator's settings (alarms depend on them) and the bucket."""
-_states: OrderedDict[_Kept, tuple[bytes, Any]] = OrderedDict()
+_kept = Kept()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +144,11 @@ class Bucket(StatefulProcessor):
         lag = max_lag(config.operator)
         self._max_lag = NEVER if lag is None else lag
         self._max_ahead = max_ahead(config.operator)
-        self._settings = repr(config.operator)
+        codec = OperatorCodec(self._operator)
+        parts = handle.getMapState(PARTS_NAME, PART_NUMBER, PART) if codec.has_parts else None
+        # The alarms in a state depend on the operator's settings.
+        owner = config.query, repr(config.operator)
+        self._stored = Stored(codec, parts, _kept, owner)
         self._reporter = Reporter(config.operator, config.topics, config.query)
         windowed = isinstance(config.operator, WindowedSettings)
         self._with_headers = not windowed
@@ -202,28 +201,30 @@ class Bucket(StatefulProcessor):
     def _outcome(
         self, bucket_: int, rows: BucketRows, now: int, fired: int | None
     ) -> tuple[Outcome, int]:
-        state, alarm = self._restored(bucket_)
+        found = self._state.get()
+        before, alarm = (None, NONE) if found is None else (bytes(found[0]), found[1])
+        state = self._operator.start() if before is None else self._stored.read(bucket_, before)
+        most = self._config.max_bucket_bytes
         failed: list[Failed] = []
         ahead: list[Ahead] = []
         inputs = read_columns(self._read, rows.columns, failed)
         inputs = believable(inputs, now, self._max_ahead, ahead)
         try:
             step = self._operator.step(state, inputs, ticked(now), behind=rows.is_behind)
-            data = encode(self._operator, step.state)
+            writing = self._stored.writing(step.state, before, most)
         except StateDamaged:  # no record is to blame
             raise
         except Exception as error:  # noqa: BLE001  # whatever a record may cause
-            stored = self._state.get()
-            before = None if stored is None else bytes(stored[0])
+            whole = None if before is None else self._stored.whole(bucket_, before)
             step = careful(
-                self._operator, before, inputs, ticked(now), behind=rows.is_behind, cause=error
+                self._operator, whole, inputs, ticked(now), behind=rows.is_behind, cause=error
             )
-            data = encode(self._operator, step.state)
-        if len(data) > self._config.max_bucket_bytes:
-            raise StateTooLarge(self._too_large(bucket_, len(data)))
+            writing = self._stored.writing(step.state, before, most)
+        if writing.size > most:
+            raise StateTooLarge(self._too_large(bucket_, writing.size))
         alarm = self._set_alarm(alarm, step.deadline, now, fired)
-        self._state.update((data, alarm))
-        _keep((self._config.query, self._settings, bucket_), data, step.state)
+        self._stored.write(bucket_, step.state, writing)
+        self._state.update((writing.value, alarm))
         outcome = Outcome(
             bucket=bucket_,
             number=0 if fired is None else 1,
@@ -233,7 +234,7 @@ class Bucket(StatefulProcessor):
             read=rows.size,
             keys=extent.keys(step.state),
             open=extent.opened(step.state),
-            size=len(data),
+            size=writing.size,
             contexts=self._contexts(rows),
         )
         self._reporter.report([*failed, *ahead, *step.outputs], outcome, rows, now)
@@ -243,16 +244,6 @@ class Bucket(StatefulProcessor):
         if not self._config.traced:
             return []
         return contexts(len(rows), lambda row: rows.whole(row).headers, _CONTEXTS)
-
-    def _restored(self, bucket_: int) -> tuple[Any, int]:
-        found = self._state.get()
-        if found is None:
-            return self._operator.start(), NONE
-        data, alarm = bytes(found[0]), found[1]
-        kept = _states.pop((self._config.query, self._settings, bucket_), None)
-        if kept is not None and kept[0] == data:
-            return kept[1], alarm
-        return decode(self._operator, data), alarm
 
     def _set_alarm(self, alarm: int, deadline: int | None, now: int, fired: int | None) -> int:
         """Set Spark's timer for `deadline`; return when it will fire, which may be earlier."""
@@ -284,9 +275,3 @@ class Bucket(StatefulProcessor):
 def ticked(now: int) -> int:
     """Return the operators' clock at `now`, which ticks in tenths of a second."""
     return now - now % _TICK_MS
-
-
-def _keep(bucket_: _Kept, data: bytes, state: Any) -> None:  # noqa: ANN401  # an operator's
-    _states[bucket_] = data, state
-    while len(_states) > _KEPT:
-        _states.popitem(last=False)

@@ -1,21 +1,27 @@
 """Look into the state of a stateful job, with Spark's own reader of state stores."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from outbox.errors import BadSettings
+from spark_jobs.checkpoint.damage import numbered
+from spark_jobs.checkpoint.files import SparkFiles
 from spark_jobs.errors import QueryFailed
 from spark_jobs.operators import contents, extent
 from spark_jobs.operators.contents import Entry
-from spark_jobs.operators.encoding import decode
 from spark_jobs.operators.table import operator
 from spark_jobs.query.batch import Alarms
 from spark_jobs.query.session import STATE_STORE
+from spark_jobs.stateful.codec import OperatorCodec
 from spark_jobs.stateful.host import STATE_NAME
+from spark_jobs.stateful.parts import PARTS_NAME, Head, checked, restored
 from spark_jobs.stateful.settings import StatefulSettings
 
 
@@ -38,18 +44,47 @@ def read(spark: SparkSession, settings: StatefulSettings) -> Iterator[BucketStat
 
     Raises:
         BadSettings: its aggregate does not exist, or there is no state yet.
+        StateDamaged: a part of a state is missing, or is another.
+        BadState: a state has an unknown format.
     """
-    used = operator(settings.operator)
-    for row in _rows(spark, settings, "state"):
-        data = bytes(row["state"])
-        state = decode(used, data)
+    codec = OperatorCodec(operator(settings.operator))
+    # The job may finish a batch meanwhile, and then the parts would be others.
+    done = numbered(SparkFiles(spark, settings.spark.checkpoint).names("commits"))
+    batch = max(done, default=None)
+    parts = groupby(_parts(spark, settings, batch), itemgetter("bucket"))
+    for row in _rows(spark, settings, "state", batch):
+        data, bucket = bytes(row["state"]), row["bucket"]
+        head = Head.decode(data) if codec.has_parts else None
+        if head is None:
+            state, size = codec.decode(data), len(data)
+        else:
+            state, size = _in_parts(codec, bucket, head, parts), head.size
         yield BucketState(
-            bucket=row["bucket"],
+            bucket=bucket,
             keys=extent.keys(state),
             open=extent.opened(state),
-            size=len(data),
+            size=size,
             entries=list(contents.entries(state, settings.operator)),
         )
+
+
+_Parts: TypeAlias = Iterator[tuple[int, Iterator[Row]]]
+"""The parts by bucket, both in order; Spark is asked when the first is."""
+
+
+def _in_parts(codec: OperatorCodec, bucket: int, head: Head, parts: _Parts) -> Any:  # noqa: ANN401  # the operator's own
+    """
+    Return the state of a bucket whose parts come next.
+
+    Raises:
+        StateDamaged: one of them is missing, or is another.
+    """
+    found = next((of for number, of in parts if number >= bucket), iter(()))
+    held = {row["number"]: bytes(row["part"]) for row in found if row["bucket"] == bucket}
+    state = None
+    for number in range(len(head.sizes)):
+        state = restored(codec, state, checked(bucket, head, number, held.get(number)))
+    return state
 
 
 def alarms(spark: SparkSession, settings: StatefulSettings) -> Alarms:
@@ -63,18 +98,45 @@ def alarms(spark: SparkSession, settings: StatefulSettings) -> Alarms:
     return {str(row["bucket"]): row["alarm"] for row in _rows(spark, settings, "alarm")}
 
 
-def _rows(spark: SparkSession, settings: StatefulSettings, value: str) -> Iterator[Row]:
+def _rows(
+    spark: SparkSession, settings: StatefulSettings, value: str, batch: int | None = None
+) -> Iterator[Row]:
     """Yield each bucket with one of the values that Spark keeps for it."""
-    for name, each in STATE_STORE.items():
-        spark.conf.set(name, each)
+    columns = {"bucket": "key.bucket", value: f"value.{value}"}
+    return _stored(spark, settings, STATE_NAME, columns, batch=batch)
+
+
+def _parts(spark: SparkSession, settings: StatefulSettings, batch: int | None) -> Iterator[Row]:
+    """Yield the parts of large states, in their order."""
+    number, part = "user_map_key.number", "user_map_value.part"
+    columns = {"bucket": "key.bucket", "number": number, "part": part}
+    return _stored(spark, settings, PARTS_NAME, columns, batch=batch)
+
+
+def _stored(
+    spark: SparkSession,
+    settings: StatefulSettings,
+    name: str,
+    columns: Mapping[str, str],
+    *,
+    batch: int | None,
+) -> Iterator[Row]:
+    """
+    Yield what Spark keeps under a name after a batch, in the order of all columns but the last.
+
+    None: after the newest one.
+    """
+    for option, each in STATE_STORE.items():
+        spark.conf.set(option, each)
     _ = spark.streams  # starts the driver's server for Spark's stores, as a query does
     try:
+        reader = spark.read.format("statestore").option("stateVarName", name)
+        if batch is not None:
+            reader = reader.option("batchId", batch)
         yield from (
-            spark.read.format("statestore")
-            .option("stateVarName", STATE_NAME)
-            .load(settings.spark.checkpoint)
-            .selectExpr("key.bucket AS bucket", f"value.{value} AS {value}")
-            .orderBy("bucket")
+            reader.load(settings.spark.checkpoint)
+            .selectExpr(*(f"{of} AS {column}" for column, of in columns.items()))
+            .orderBy(*[*columns][:-1])
             .toLocalIterator()
         )
     except PySparkException as error:

@@ -163,7 +163,9 @@ def files(stack: Stack, folder: Path, topics: Topics) -> list[str]:
 @pytest.fixture
 def topics(module_stack: Stack) -> Iterator[Topics]:
     def made(make: MakeTopic) -> Topics:
-        return Topics(make(2), make(), make(), make(2), make(2), make(2), make(), make())
+        # Results have the times of their calls; by those, the broker would delete them meanwhile.
+        pairs = make(2, retention_ms="-1")
+        return Topics(make(2), make(), make(), make(2), make(2), pairs, make(), make())
 
     with new_topics(module_stack) as make:
         yield made(make)

@@ -10,6 +10,7 @@ twice `within`: a record that comes so late is taken again rather than lost.
 from array import array
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
+from itertools import islice
 from typing import NamedTuple, Self, TypeAlias
 
 from dedup.rules.identity import Identity
@@ -17,6 +18,8 @@ from outbox.errors import DovecoteError
 from outbox.timestamps import END_OF_TIME, milliseconds
 
 FORMAT = 2
+DELTA = 3
+"""The format of what has changed in a memory."""
 _BY_ID = 1
 """The format of memories whose marks are of ids and rounds alone, and of no sources."""
 _DIGEST = 16
@@ -60,6 +63,8 @@ class Memory:
         """The newest timestamp of each stream."""
         self._swept: list[int] = []
         """The newest timestamp of each stream when it was last swept."""
+        self._stored: int | None = None
+        """How many of the first marks are as they were settled; None: none of them."""
 
     def __len__(self) -> int:
         return len(self._taken) + len(self._by_id)
@@ -95,6 +100,7 @@ class Memory:
                 if abs(time - at) <= within and newest[of] - at <= 2 * within:
                     yield True
                     continue
+                self._move(mark)
             if newest[number] - time <= 2 * within:
                 taken[mark] = time * _PARTITIONS + number
             yield False
@@ -114,6 +120,12 @@ class Memory:
         self._swept.append(time)
         return number
 
+    def _move(self, mark: bytes) -> None:
+        """Move a mark that is taken again to the newest ones."""
+        if mark in self._taken:
+            self._taken[mark] = self._taken.pop(mark)
+            self._stored = self._stored and self._stored - 1
+
     def _sweep(self) -> None:
         """Drop what may be forgotten; rarely, because this looks through everything."""
         moved = zip(self._newest, self._swept, strict=True)
@@ -125,18 +137,72 @@ class Memory:
             for of in (self._taken, self._by_id)
         )
         self._swept = list(self._newest)
+        self._stored = None
+
+    def settle(self, *, is_all: bool = False) -> None:
+        """
+        Note that all that is known now is stored.
+
+        `is_all`: nobody will ask for what changes, because the whole memory is stored each time.
+        """
+        self._stored = None if is_all else len(self._taken)
+
+    def delta(self) -> tuple[bytes, int] | None:
+        """
+        Return what has changed since the memory was settled, and how many marks that has.
+
+        None: it is more than half of the memory, or something was forgotten.
+        """
+        import msgpack
+
+        if self._stored is None or 2 * (count := len(self._taken) - self._stored) > len(self):
+            return None
+        newest = dict(reversed([*islice(reversed(self._taken.items()), count)]))
+        data: bytes = msgpack.packb([DELTA, self._told(), *_columns(newest)])
+        return data, count
+
+    def apply(self, data: bytes) -> None:
+        """
+        Make the changes that `delta` has returned for the memory that this one was then.
+
+        Raises:
+            BadMemory: they are no such changes.
+        """
+        import msgpack
+
+        try:
+            number, streams, marks, times = msgpack.unpackb(data)
+        except (ValueError, TypeError) as error:
+            msg = f"not the changes of a memory: {error}"
+            raise BadMemory(msg) from error
+        if number != DELTA:
+            msg = f"the changes have format {number}; this version reads {DELTA}"
+            raise BadMemory(msg)
+        self._listen(streams)
+        for mark, time in _marks(marks, times).items():
+            self._taken.pop(mark, None)
+            self._taken[mark] = time
 
     def encode(self) -> bytes:
         """Return the whole memory as bytes."""
         import msgpack
 
-        streams = [
-            [*stream, newest, swept]
-            for stream, newest, swept in zip(self._streams, self._newest, self._swept, strict=True)
-        ]
         marks = *_columns(self._taken), *_columns(self._by_id)
-        data: bytes = msgpack.packb([FORMAT, streams, *marks])
+        data: bytes = msgpack.packb([FORMAT, self._told(), *marks])
         return data
+
+    def _told(self) -> list[list[object]]:
+        """Return the streams in a form that can be stored."""
+        told = zip(self._streams, self._newest, self._swept, strict=True)
+        return [[*stream, newest, swept] for stream, newest, swept in told]
+
+    def _listen(self, streams: Iterable[tuple[str, int, int, int]]) -> None:
+        """Take over what was told of streams."""
+        self._streams, self._newest, self._swept = {}, [], []
+        for place, (topic, partition, newest, swept) in enumerate(streams):
+            self._streams[topic, partition] = place
+            self._newest.append(newest)
+            self._swept.append(swept)
 
     @classmethod
     def decode(cls, within: int, data: bytes) -> Self:
@@ -157,10 +223,7 @@ class Memory:
             msg = f"the memory has format {number}; this version reads {_BY_ID} and {FORMAT}"
             raise BadMemory(msg)
         found = cls(within)
-        for place, (topic, partition, newest, swept) in enumerate(streams):
-            found._streams[topic, partition] = place
-            found._newest.append(newest)
-            found._swept.append(swept)
+        found._listen(streams)
         found._by_id = _marks(*columns[-2:])
         if number == FORMAT:
             found._taken = _marks(*columns[:2])

@@ -7,13 +7,13 @@ event that could belong to it would be late anyway.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 
 from spark_jobs.operators.alarms import Alarms, Ident
 from spark_jobs.operators.pairing import calls
 from spark_jobs.operators.pairing.calls import Call, CallsOfKey, Event
 from spark_jobs.operators.pairing.sayings import Sayings
+from spark_jobs.operators.pairing.state import PairState
 from spark_jobs.operators.settings import PairingSettings, milliseconds, wait
 from spark_jobs.operators.step import (
     NEVER,
@@ -30,23 +30,6 @@ from spark_jobs.operators.step import (
 _arrived, _low = attrgetter("arrived"), attrgetter("low")
 # Calls tuple's own constructor; the named tuple's takes three times as long.
 _new = tuple.__new__
-
-
-@dataclass(slots=True)
-class PairState:
-    """The calls of many keys."""
-
-    keys: dict[Ident, CallsOfKey] = field(default_factory=dict)
-    clocks: dict[int, int] = field(default_factory=dict)
-    """Stream time by input partition; 0 if all share one. Not used for `per_key`."""
-    behind_at: int = -NEVER
-    """When the source last lagged."""
-    latest: int = -NEVER
-    """The latest wall clock of a step."""
-    waits: Alarms = field(default_factory=Alarms)
-    """Wall clock times at which calls close, or keys are forgotten."""
-    ends: dict[int, Alarms] = field(default_factory=dict)
-    """For each shared clock, the event times at which calls begin."""
 
 
 class Pairing:
@@ -86,11 +69,21 @@ class Pairing:
             self._wall(state, now, outputs)
         return StepResult(state, outputs, self._deadline(state))
 
-    def restore(
-        self, keys: dict[Ident, CallsOfKey], clocks: dict[int, int], behind_at: int
-    ) -> PairState:
-        """Return the state that is made of these stored parts, whatever `emit` was then."""
-        state = PairState(keys, clocks, behind_at, behind_at)
+    def renew(
+        self,
+        state: PairState,
+        keys: dict[Ident, CallsOfKey],
+        clocks: dict[int, int],
+        behind_at: int,
+    ) -> None:
+        """
+        Replace `keys` of a state, and all that is no key's, by what was stored.
+
+        Open calls take the form that this `emit` needs, whatever it was then.
+        """
+        state.keys.update(keys)
+        state.clocks, state.behind_at = clocks, behind_at
+        state.latest = max(state.latest, behind_at)
         for ident, held in keys.items():
             state.latest = max(state.latest, held.latest())
             if self._at_once:
@@ -103,10 +96,10 @@ class Pairing:
             self._set_alarms(state, ident, held)
             if calls.is_any_before(self._close_time(state, ident, held), held):
                 state.waits.set(ident, held.arrived)  # `within` or the grace has become shorter
-        return state
 
     def _go_back(self, state: PairState, now: int) -> None:
         """Bound what a wrong clock has left by `now`."""
+        state.changes.settle(is_all=True)
         state.behind_at = min(state.behind_at, now)
         for scope, clock in state.clocks.items():
             state.clocks[scope] = believed(clock, now, self._max_ahead)
@@ -150,6 +143,7 @@ class Pairing:
                 held.arrived = now
             if time < held.ends:  # noqa: PLR1730  # `min` takes three times as long
                 held.ends = time
+        state.changes.touch(taken)
         for held in taken.values():
             calls.digest(held)
 
@@ -190,6 +184,7 @@ class Pairing:
         if clock == time:
             self._pass_all(state, scope, clock - self._open_for, outputs)
             state.keys[ident] = held
+        state.changes.touched[ident] = None
         self._take(held, record, event, outputs, close_time=clock - self._open_for)
         self._set_alarms(state, ident, held)
         self._drop_if_empty(state, ident, held)
@@ -266,6 +261,7 @@ class Pairing:
             if held is None:
                 continue
             if self._end(held) == bound:  # otherwise something has changed since
+                state.changes.touched[ident] = None
                 self._pass(ident, held, bound + 1, outputs)
             self._set_alarms(state, ident, held)
             self._drop_if_empty(state, ident, held)
@@ -300,13 +296,15 @@ class Pairing:
                 continue
             close_time = self._close_time(state, ident, held)
             if calls.is_any_before(close_time, held):
+                state.changes.touched[ident] = None
                 self._pass(ident, held, close_time, outputs)
             moment = self._moment(state, held)
             if moment > bound:
                 state.waits.set(ident, moment)
             elif not held.events and not held.open:
-                del state.keys[ident]
+                state.forget(ident)
             else:
+                state.changes.touched[ident] = None
                 done = [each for each in self._assembled(held) if self._due(state, each) <= bound]
                 for call in sorted(done, key=_low):
                     self._emit(held, call, self._key(ident), outputs)
@@ -344,7 +342,7 @@ class Pairing:
 
     def _drop_if_empty(self, state: PairState, ident: Ident, held: CallsOfKey) -> None:
         if not held.events and not held.open and not held.closed:
-            del state.keys[ident]  # on a shared clock, it looks like a key never seen
+            state.forget(ident)  # on a shared clock, it looks like a key never seen
 
     def _deadline(self, state: PairState) -> int | None:
         first = state.waits.first()

@@ -1,11 +1,13 @@
 """The state of the operator: keys, with their sessions that records may still join."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from spark_jobs.operators.alarms import Alarms, Ident
+from spark_jobs.operators.changes import Changes
 from spark_jobs.operators.step import NEVER
 
 BEFORE_ALL = -NEVER
@@ -49,12 +51,15 @@ class SessionState:
     """Wall clock times at which keys close, or are forgotten."""
     ends: dict[int, Alarms] = field(default_factory=dict)
     """For each shared clock, the event times at which sessions end."""
-    packed: dict[Ident, bytes] = field(default_factory=dict, compare=False, repr=False)
-    """The stored form of keys, in the order of `keys`; those that it lacks are the last."""
-    touched: set[Ident] = field(default_factory=set, compare=False, repr=False)
-    """The keys that may have changed since they were packed."""
+    changes: Changes = field(default_factory=Changes, compare=False, repr=False)
+    """The changes since the state was stored."""
 
     def forget(self, ident: Ident) -> None:
         """Remove a key."""
-        del self.keys[ident]
-        self.packed.pop(ident, None)
+        self.keys.pop(ident, None)
+        self.changes.forget(ident)
+
+    def remove(self, gone: Iterable[Ident]) -> None:
+        """Remove keys."""
+        for ident in gone:
+            self.forget(ident)

@@ -68,7 +68,7 @@ class Sessions:
             self._wall(state, now, outputs)
         if self._per_key:
             keys = records.keys if isinstance(records, Inputs) else [each.key for each in records]
-            state.touched.update(keys)
+            state.changes.touch(keys)
         if self._per_key and self._is_simple:
             if isinstance(records, Inputs):
                 self._own_columns(state, records, now, outputs)
@@ -85,12 +85,17 @@ class Sessions:
             self._wall(state, now, outputs)
         return StepResult(state, outputs, self._deadline(state))
 
-    def restore(
-        self, keys: dict[Ident, SessionsOfKey], clocks: dict[int, int], behind_at: int
-    ) -> SessionState:
-        """Return the state that is made of these stored parts."""
-        latest = max([behind_at, *(held.arrived for held in keys.values())])
-        state = SessionState(keys, clocks, behind_at, latest)
+    def renew(
+        self,
+        state: SessionState,
+        keys: dict[Ident, SessionsOfKey],
+        clocks: dict[int, int],
+        behind_at: int,
+    ) -> None:
+        """Replace `keys` of a state, and all that is no key's, by what was stored."""
+        state.keys.update(keys)
+        state.clocks, state.behind_at = clocks, behind_at
+        state.latest = max([state.latest, behind_at, *(held.arrived for held in keys.values())])
         for ident, held in keys.items():
             self._set_alarms(state, ident, held)
             if held.open and held.open[0].end < self._close_time(state, ident, held):
@@ -98,11 +103,10 @@ class Sessions:
             if not self._per_key:
                 for session in held.open:
                     _ends(state, self._scope(ident)).set(ident, session.end)
-        return state
 
     def _go_back(self, state: SessionState, now: int) -> None:
         """Bound what a wrong clock has left by `now`."""
-        state.packed.clear()
+        state.changes.settle(is_all=True)
         state.behind_at = min(state.behind_at, now)
         for scope, clock in state.clocks.items():
             state.clocks[scope] = believed(clock, now, self._max_ahead)
@@ -210,7 +214,7 @@ class Sessions:
         scope = record.partition if self._per_partition else 0
         ident: Ident = (scope, record.key) if self._per_partition else record.key
         time = record.time
-        state.touched.add(ident)
+        state.changes.touched[ident] = None
         held = state.keys.get(ident)
         if held is None:
             held = state.keys[ident] = SessionsOfKey(time, now)
@@ -313,7 +317,7 @@ class Sessions:
     def _close(
         self, state: SessionState, ident: Ident, close_time: int, outputs: list[Output]
     ) -> None:
-        state.touched.add(ident)
+        state.changes.touched[ident] = None
         held = state.keys[ident]
         key = ident[1] if self._per_partition else ident
         while held.open and held.open[0].end < close_time:

@@ -37,7 +37,7 @@ def _fragile() -> Fragile:
 def _known(monkeypatch: pytest.MonkeyPatch) -> None:
     from spark_jobs.operators import encoding
 
-    for table in ("_NAMES", "_RESTORE"):
+    for table in ("_NAMES", "_CONTENTS", "_RENEWALS"):
         found = getattr(encoding, table)
         monkeypatch.setattr(encoding, table, {**found, Fragile: found[Sessions]})
 

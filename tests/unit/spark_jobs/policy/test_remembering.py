@@ -21,6 +21,7 @@ from spark_jobs.policy.remembering import (
 from spark_jobs.rows.packets import Pack
 from spark_jobs.rows.records import Shipped
 from tests.unit.spark_jobs.made_rows import Message, packed, read
+from tests.unit.spark_jobs.stateful.stores import Parts
 
 AT = 1_700_000_000_000
 
@@ -30,6 +31,7 @@ class State:
 
     def __init__(self) -> None:
         self.value: tuple[bytes] | None = None
+        self.parts = Parts()
 
     def get(self) -> tuple[bytes] | None:
         return self.value
@@ -51,7 +53,8 @@ def _bucket(state: State, **changes: Any) -> Remembering:
         "max_bucket_bytes": 10_000,
     }
     bucket = Remembering(RememberConfig(**{**fields, **changes}))
-    bucket.init(SimpleNamespace(getValueState=lambda *_: state))  # type: ignore[arg-type]  # all that is asked of it
+    handle = SimpleNamespace(getValueState=lambda *_: state, getMapState=lambda *_: state.parts)
+    bucket.init(handle)  # type: ignore[arg-type]  # all that is asked of it
     return bucket
 
 

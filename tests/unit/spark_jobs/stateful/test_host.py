@@ -1,7 +1,5 @@
 """Sessions that the wall clock should close are closed in the batch of its beat."""
 
-from typing import Any
-
 import pytest
 
 from outbox.envelope import Record
@@ -15,54 +13,10 @@ from spark_jobs.rows.packets import BucketRows
 from spark_jobs.stateful import host as stateful
 from spark_jobs.stateful.host import Bucket, StatefulConfig, ticked
 from spark_jobs.stateful.outcome import OperatorTopics, Outcome
+from tests.unit.spark_jobs.stateful.stores import Spark
 
 BEAT = 1_700_000_000_000
 SESSIONS = SessionsSettings.model_validate({"gap": "10s", "close_after": "3s"})
-
-
-class Chunks(dict[tuple[int, int], tuple[bytes]]):
-    """Spark's map of the chunks of large windows."""
-
-    def getValue(self, key: tuple[int, int]) -> tuple[bytes] | None:  # noqa: N802  # Spark's name
-        return self.get(key)
-
-    def updateValue(self, key: tuple[int, int], value: tuple[bytes]) -> None:  # noqa: N802  # as above
-        self[key] = value
-
-    def removeKey(self, key: tuple[int, int]) -> None:  # noqa: N802  # as above
-        del self[key]
-
-
-class Spark:
-    """Keeps the state of one bucket, and its timers."""
-
-    def __init__(self) -> None:
-        self.value: tuple[Any, ...] | None = None
-        self.timers: set[int] = set()
-        self.chunks = Chunks()
-
-    def getValueState(self, name: str, schema: str) -> "Spark":  # noqa: ARG002, N802  # Spark's names
-        return self
-
-    def get(self) -> tuple[Any, ...] | None:
-        return self.value
-
-    def update(self, value: tuple[Any, ...]) -> None:
-        self.value = value
-
-    def getMapState(self, name: str, key: str, value: str) -> "Chunks":  # noqa: ARG002, N802  # as above
-        return self.chunks
-
-    def registerTimer(self, moment: int) -> None:  # noqa: N802  # as above
-        self.timers.add(moment)
-
-    def deleteTimer(self, moment: int) -> None:  # noqa: N802  # as above
-        self.timers.discard(moment)
-
-    def due(self, now: int) -> list[int]:
-        found = sorted(moment for moment in self.timers if moment <= now)
-        self.timers.difference_update(found)
-        return found
 
 
 @pytest.fixture(autouse=True)
@@ -164,9 +118,9 @@ def test_a_large_window_lies_in_chunks_beside_the_state_until_it_closes() -> Non
         outcome, _ = bucket._outcome(0, _rows(record), BEAT, None)
         sizes.append(outcome.size)
         assert (outcome.keys, outcome.open) == (1, 1)
-    assert spark.chunks
+    assert spark.map
     assert max(sizes) < 20_000
-    assert sum(len(data) for (data,) in spark.chunks.values()) > 10_000
+    assert sum(len(data) for (data,) in spark.map.values()) > 10_000
 
     again = _bucket(spark, "chunks, after a restart", _aggregation())
     (moment,) = spark.timers
@@ -174,7 +128,7 @@ def test_a_large_window_lies_in_chunks_beside_the_state_until_it_closes() -> Non
     made = Outcome.decode(outcome.encode()).outgoing
     assert [each.origin.offset for each in made] == list(range(300))
     assert outcome.open == 0
-    assert not spark.chunks
+    assert not spark.map
 
 
 def test_a_chunk_that_is_missing_is_named() -> None:
@@ -183,7 +137,7 @@ def test_a_chunk_that_is_missing_is_named() -> None:
     records = [Record("t", 0, n, BEAT, b"k", b'{"a": "%b"}' % (b"x" * 80), []) for n in range(300)]
     rows = BucketRows([list(column) for column in zip(*records, strict=True)])
     bucket._outcome(0, rows, BEAT, None)
-    spark.chunks.clear()
+    spark.map.clear()
     (moment,) = spark.timers
     with pytest.raises(StateDamaged, match="chunk 0 of window 1 is missing"):
         bucket._outcome(0, BucketRows(), moment, moment)
