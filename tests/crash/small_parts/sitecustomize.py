@@ -18,7 +18,7 @@ class Early:
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
         if name != NAME:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]  # as much of a finder as is used
+        sys.meta_path.remove(self)
         spec = find_spec(name)
         assert spec is not None
         assert spec.loader is not None
@@ -32,4 +32,4 @@ class Early:
         return spec
 
 
-sys.meta_path.insert(0, Early())  # type: ignore[arg-type]  # as above
+sys.meta_path.insert(0, Early())
