@@ -47,7 +47,8 @@ def test_a_job_rests_until_something_comes_or_is_due(
     # With a batch at each trigger there would be ten a second, or as many as get done.
     assert closing.batch - first.batch <= 4
     assert second.batch - closing.batch <= 4
-    assert max(each.seconds for each in (closing, second)) < CLOSE_SECONDS
+    # Otherwise a batch would count the time for which it was held.
+    assert max(each.seconds for each in (closing, second)) < patient(CLOSE_SECONDS)
 
 
 def test_a_job_that_is_killed_at_rest_closes_what_is_due(
