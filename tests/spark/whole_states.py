@@ -4,7 +4,9 @@ from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
+from spark_jobs.stateful.codec import OperatorCodec
 from spark_jobs.stateful.host import Bucket
+from spark_jobs.stateful.parts import Kept, Stored
 
 
 class _Handle:
@@ -25,3 +27,5 @@ class WholeBucket(Bucket):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         super().init(_Handle(handle))  # type: ignore[arg-type]  # as much of it as is used
+        # Spark uses its workers again, and an earlier version has none of our kept states.
+        self._stored = Stored(OperatorCodec(self._operator), None, Kept(), "")
