@@ -21,6 +21,7 @@ from spark_jobs.operators.aggregation.state import BadAggregationState, decoded,
 from spark_jobs.operators.alarms import Ident
 from spark_jobs.operators.changes import Delta
 from spark_jobs.operators.delay import Delay
+from spark_jobs.operators.keyed import KeyedState
 from spark_jobs.operators.pairing.calls import Call, CallsOfKey, Event, begin, remembered
 from spark_jobs.operators.pairing.operator import Pairing
 from spark_jobs.operators.pairing.state import PairState
@@ -245,12 +246,12 @@ def _delay(state: delay.DelayState, of: Collection[int] | None) -> _Contents:
 
 
 def _keyed(
-    state: SessionState | PairState,
+    state: KeyedState[Any],
     of: Collection[Ident] | None,
     row: Callable[[Ident, Any], tuple[Any, ...]],
 ) -> _Contents:
     """Return the contents with those keys of `of` that there still are, or with all."""
-    keys: Mapping[Ident, Any] = state.keys
+    keys = state.keys
     idents = list(keys if of is None else filter(keys.__contains__, of))
     rest = [state.behind_at, list(state.clocks.items())]
     return _Contents(rest, len(idents), lambda: map(row, idents, map(keys.__getitem__, idents)))

@@ -1,13 +1,11 @@
 """The state of the operator: keys, with their sessions that records may still join."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from spark_jobs.operators.alarms import Alarms, Ident
-from spark_jobs.operators.changes import Changes
+from spark_jobs.operators.keyed import KeyedState
 from spark_jobs.operators.step import NEVER
 
 BEFORE_ALL = -NEVER
@@ -36,30 +34,7 @@ class SessionsOfKey:
     """In the order of their ends."""
 
 
-@dataclass(slots=True)
-class SessionState:
-    """The sessions of many keys."""
+class SessionState(KeyedState[SessionsOfKey]):
+    """The sessions of many keys; a shared clock has alarms for their ends."""
 
-    keys: dict[Ident, SessionsOfKey] = field(default_factory=dict)
-    clocks: dict[int, int] = field(default_factory=dict)
-    """Stream time by input partition; 0 if all share one. Not used for `per_key`."""
-    behind_at: int = BEFORE_ALL
-    """When the source last lagged."""
-    latest: int = BEFORE_ALL
-    """The latest wall clock of a step."""
-    waits: Alarms = field(default_factory=Alarms)
-    """Wall clock times at which keys close, or are forgotten."""
-    ends: dict[int, Alarms] = field(default_factory=dict)
-    """For each shared clock, the event times at which sessions end."""
-    changes: Changes = field(default_factory=Changes, compare=False, repr=False)
-    """The changes since the state was stored."""
-
-    def forget(self, ident: Ident) -> None:
-        """Remove a key."""
-        self.keys.pop(ident, None)
-        self.changes.forget(ident)
-
-    def remove(self, gone: Iterable[Ident]) -> None:
-        """Remove keys."""
-        for ident in gone:
-            self.forget(ident)
+    __slots__ = ()
