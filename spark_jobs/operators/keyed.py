@@ -13,7 +13,7 @@ H = TypeVar("H")
 
 @dataclass(slots=True)
 class KeyedState(Generic[H]):
-    """What is held of many keys."""
+    """Many keys, and what each holds."""
 
     keys: dict[Ident, H] = field(default_factory=dict)
     clocks: dict[int, int] = field(default_factory=dict)
