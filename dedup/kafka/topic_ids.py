@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from dedup.rules.lanes.assigned import Assigned
 from outbox import forks
 from outbox.kafka import kafka_logger, topic_id
-from outbox.tokens.source import for_client
+from outbox.tokens.source import client_of, for_client
 
 _log = logging.getLogger("dovecote.consumer")
 _client_log = kafka_logger("dovecote.consumer.kafka")
@@ -56,9 +56,8 @@ class TopicIds:
             return {}
         with self._lock:
             if self._admin is None:
-                self._admin = AdminClient(
-                    {**for_client(self._kafka), "log_level": 0}, logger=_client_log
-                )
+                given = {**for_client(self._kafka), "log_level": 0}
+                self._admin = client_of(AdminClient, given, _client_log)
             admin = self._admin
         return admin.describe_topics(TopicCollection(names), request_timeout=_ANSWER_SECONDS)
 

@@ -13,7 +13,7 @@ from dedup.rules.unread import Place, SkipNote
 from outbox.errors import DovecoteError
 from outbox.kafka import kafka_logger
 from outbox.kafka_errors import OF_GROUP, right, told
-from outbox.tokens.source import for_client
+from outbox.tokens.source import client_of, for_client
 
 TOPIC = "dovecote.skips"
 """Keeps the newest note on each offset; nothing else is written there."""
@@ -46,7 +46,8 @@ def notes_of(
     Raises:
         DovecoteError: they cannot be read.
     """
-    consumer = Consumer(
+    consumer = client_of(
+        Consumer,
         {
             **for_client(kafka),
             "group.id": "dovecote-skips",  # required by the client, but not used
@@ -56,7 +57,7 @@ def notes_of(
             "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 100,
         },
-        logger=_log,
+        _log,
     )
     with closing(consumer):
         try:
@@ -119,15 +120,16 @@ def keep(kafka: Mapping[str, str], note: SkipNote) -> None:
         DovecoteError: it may not be there.
     """
     try:
-        _make_topic(AdminClient(for_client(kafka), logger=_log))
-        producer = Producer(
+        _make_topic(client_of(AdminClient, for_client(kafka), _log))
+        producer = client_of(
+            Producer,
             {
                 **for_client(kafka),
                 "acks": "all",
                 "enable.idempotence": True,
                 "message.timeout.ms": int(_SECONDS * 1000),
             },
-            logger=_log,
+            _log,
         )
         failed: list[KafkaError] = []
         key, value = note.encode()

@@ -27,7 +27,7 @@ from dedup.unread.notes import keep, notes_of
 from outbox.errors import DovecoteError
 from outbox.kafka import kafka_logger, topic_id
 from outbox.kafka_errors import right, told
-from outbox.tokens.source import for_client
+from outbox.tokens.source import client_of, for_client
 
 OF_RECORD = {
     KafkaError.INVALID_MSG,
@@ -151,7 +151,8 @@ class _Reader:
         self._topic, self._partition, _ = place
         self._right = right("Read", "topic", place.topic)
         self._broker = ""
-        self._consumer = Consumer(
+        self._consumer = client_of(
+            Consumer,
             {
                 "fetch.wait.max.ms": 100,
                 "fetch.error.backoff.ms": 100,
@@ -166,7 +167,7 @@ class _Reader:
                 "auto.offset.reset": "error",
                 "error_cb": self._failed,
             },
-            logger=_log,
+            _log,
         )
 
     def close(self) -> None:
@@ -242,7 +243,7 @@ class _Reader:
 
 def _id(kafka: Mapping[str, str], topic: str) -> str | None:
     """Return the id of a topic; None: the broker has none, or does not tell us."""
-    admin = AdminClient(for_client(kafka), logger=_log)
+    admin = client_of(AdminClient, for_client(kafka), _log)
     try:
         asked = admin.describe_topics(TopicCollection([topic]), request_timeout=_SECONDS)
         return topic_id(asked[topic].result(_SECONDS).topic_id)

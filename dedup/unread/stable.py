@@ -10,7 +10,7 @@ from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr
 
 from dedup.retries.aside import Partition
 from outbox.kafka import kafka_logger
-from outbox.tokens.source import for_client
+from outbox.tokens.source import client_of, for_client
 
 OffsetSpec: Any = _OffsetSpec
 
@@ -28,7 +28,7 @@ def stable_ends(
     """
     if not partitions:
         return {}
-    admin = AdminClient(for_client(kafka), logger=_log)
+    admin = client_of(AdminClient, for_client(kafka), _log)
     asked = admin.list_offsets(
         {TopicPartition(*place): OffsetSpec.latest() for place in partitions},
         isolation_level=IsolationLevel.READ_COMMITTED,

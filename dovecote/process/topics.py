@@ -12,7 +12,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own exp
 
 from outbox.errors import DovecoteError
 from outbox.kafka import kafka_logger
-from outbox.tokens.source import for_client
+from outbox.tokens.source import client_of, for_client
 
 _log = kafka_logger("dovecote.consumer.kafka")
 _PROTOCOLS = "group.coordinator.rebalance.protocols"
@@ -26,7 +26,7 @@ def topics(kafka: Mapping[str, str], *, timeout: float = 10.0) -> Collection[str
     Raises:
         DovecoteError: Kafka does not answer; the message names the brokers asked.
     """
-    admin = AdminClient(for_client(kafka), logger=_log)
+    admin = client_of(AdminClient, for_client(kafka), _log)
     try:
         return admin.list_topics(timeout=timeout).topics.keys()
     except KafkaException as error:
@@ -48,7 +48,7 @@ def most_bytes(
     wanted = [ConfigResource(ResourceType.TOPIC, name) for name in dict.fromkeys(names)]
     if not wanted:
         return {}
-    admin = AdminClient(for_client(kafka), logger=_log)
+    admin = client_of(AdminClient, for_client(kafka), _log)
     found: dict[str, int] = {}
     for resource, answer in admin.describe_configs(wanted, request_timeout=timeout).items():
         try:
@@ -65,7 +65,7 @@ def group_protocols(kafka: Mapping[str, str], *, timeout: float = 5.0) -> Collec
     Before Kafka 4.0 they take `classic` alone, and answer a member of another one with nothing at
     all. A user needs the right `DescribeConfigs` on the cluster to learn this.
     """
-    admin = AdminClient(for_client(kafka), logger=_log)
+    admin = client_of(AdminClient, for_client(kafka), _log)
     try:
         broker = next(iter(admin.list_topics(timeout=timeout).brokers))
         wanted = [ConfigResource(ResourceType.BROKER, str(broker))]
@@ -88,7 +88,7 @@ def without_write(
     wanted = sorted(set(names))
     if not wanted:
         return []
-    admin = AdminClient(for_client(kafka), logger=_log)
+    admin = client_of(AdminClient, for_client(kafka), _log)
     answers = admin.describe_topics(
         TopicCollection(wanted), include_authorized_operations=True, request_timeout=timeout
     )

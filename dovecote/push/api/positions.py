@@ -20,7 +20,7 @@ from dovecote.push.rules.subscription.sections import At, Offsets, Position
 from dovecote.push.rules.subscription.subscription import Subscription
 from outbox.kafka import kafka_logger
 from outbox.kafka_errors import right, told
-from outbox.tokens.source import for_client
+from outbox.tokens.source import client_of, for_client
 
 _log = kafka_logger("dovecote.push.kafka")
 
@@ -48,7 +48,7 @@ class Positions:
     """The positions of groups on one broker."""
 
     def __init__(self, kafka: Mapping[str, str], *, admin: AdminClient | None = None) -> None:
-        self._admin = admin or AdminClient(for_client(kafka), logger=_log)
+        self._admin = admin or client_of(AdminClient, for_client(kafka), _log)
 
     def reset(self, subscription: Subscription, to: Position) -> dict[str, dict[str, int]]:
         """
