@@ -102,6 +102,18 @@ def test_nothing_old_is_green_while_the_server_is_away(fake: Fake, window: Brows
     until(lambda: window.run(GREEN) > 0, within=10, what="green again")
 
 
+def test_a_page_without_one_of_its_files_says_so_and_loads_again(
+    fake: Fake, window: Browser
+) -> None:
+    fake.lost = ["dead.js"]
+    window.open(f"{fake.url}#/dead")
+    sees(window, "did not give a file of this page", "#stale")
+    assert window.text("#seen") == "not connected"
+    sees(window, "as of", "#seen")
+    assert "Given up" in window.text()
+    assert window.text("#stale") == ""
+
+
 def test_a_server_that_fails_is_as_good_as_away_and_its_error_is_shown(
     fake: Fake, window: Browser
 ) -> None:

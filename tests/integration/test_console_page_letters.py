@@ -62,6 +62,22 @@ def test_a_dropped_letter_is_gone_and_one_that_failed_stays_with_its_error(
     assert window.run(ROWS) == 11
 
 
+def test_a_question_soon_after_another_waits_for_its_own_answer(
+    fake: Fake, window: Browser
+) -> None:
+    opened(window, fake, "dead")
+    choose(window, 1)
+    press = "const [a] = [...document.querySelectorAll('main button')].filter(e => e.innerText"
+    refused = "document.getElementById('question').close('no');"
+    # Within one script, before the browser can tell of the first dialog's end.
+    window.run(
+        f"{press}.startsWith('Requeue')); a.click(); {refused} a.click(); {refused} a.click()"
+    )
+    window.click("#question-yes")
+    sees(window, "1 letter was requeued", ".outcome")
+    assert len(fake.posted) == 1
+
+
 def test_a_refused_request_says_why_and_changes_nothing(fake: Fake, window: Browser) -> None:
     told = {"error": "the token has no right to write.", "todo": "Ask for one that has."}
     fake.refuses["/api/dead/drop"] = (403, told)

@@ -141,7 +141,10 @@ RUNNING = """
     import psutil
 
     def running():
-        names = {each.name() for each in psutil.Process().children(recursive=True)}
+        found = psutil.process_iter(["name", "pid"])
+        own = {each.pid for each in psutil.Process().children(recursive=True)}
+        # A process that ends meanwhile, such as that of a connection, has no name any more.
+        names = {each.info["name"] for each in found if each.pid in own}
         return sorted(names & {"java", "postgres"})
 """
 """A conftest that says which servers a process has begun."""

@@ -33,6 +33,7 @@ class Fake:
         self.rights = ["read", "write"]
         self.token = ""
         self.away = False
+        self.lost: list[str] = []
         self.refuses: dict[str, tuple[int, flows.Json]] = {}
         self.outcome: flows.Json | None = None
         self.asked: list[str] = []
@@ -59,6 +60,16 @@ class Fake:
         if path not in said:
             return 404, {"error": f"there is no {path}", "todo": ""}
         return 200, said[path]()
+
+    def file(self, name: str) -> tuple[int, bytes, str]:
+        """Return the status, the content and the kind of a file of the page."""
+        file = PAGE / name
+        if name in self.lost:
+            self.lost.remove(name)
+            return 503, b"", "text/plain"
+        if file.parent == PAGE and file.is_file():
+            return 200, file.read_bytes(), _KINDS[file.suffix]
+        return 404, b"", "text/plain"
 
     def _page(self, query: dict[str, str]) -> flows.Json:
         found = [each for each in self.letters if query.get("part", each["part"]) == each["part"]]
@@ -95,11 +106,7 @@ def _handler(fake: Fake) -> type[BaseHTTPRequestHandler]:
                 query = {name: values[0] for name, values in parse_qs(found.query).items()}
                 self._say(lambda: fake.answer(found.path, query))
                 return
-            file = PAGE / (found.path.strip("/") or "page.html")
-            if file.parent == PAGE and file.is_file():
-                self._send(200, file.read_bytes(), _KINDS[file.suffix])
-            else:
-                self._send(404, b"", "text/plain")
+            self._send(*fake.file(found.path.strip("/") or "page.html"))
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -130,11 +137,16 @@ def _handler(fake: Fake) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
+class _Server(ThreadingHTTPServer):
+    # A browser opens more connections at once than the five that may wait by default.
+    request_queue_size = 64
+
+
 @contextmanager
 def fake_console() -> Iterator[Fake]:
     """Yield a server on loopback, at `url`."""
     fake = Fake()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(fake))
+    server = _Server(("127.0.0.1", 0), _handler(fake))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     fake.url = f"http://127.0.0.1:{server.server_address[1]}/"

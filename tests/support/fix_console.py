@@ -38,7 +38,11 @@ def fake() -> Iterator[Fake]:
 
 
 def sees(window: Browser, text: str, css: str = "body", within: float = 20) -> None:
-    until(lambda: text in window.text(css), within=within, what=f"the page shows {text!r}")
+    try:
+        until(lambda: text in window.text(css), within=within, what=f"the page shows {text!r}")
+    except AssertionError as error:
+        error.add_note(f"{window.run('return location.href')} shows {window.text()!r}")
+        raise
 
 
 def misses(window: Browser, text: str, css: str = "body", within: float = 20) -> None:

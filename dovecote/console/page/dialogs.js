@@ -2,11 +2,23 @@
 import { keep, kept } from "./asking.js";
 import { by, make } from "./make.js";
 
-const asked = (dialog) => new Promise((resolve) => {
-  dialog.returnValue = "";
-  if (!dialog.open) dialog.showModal();
-  dialog.addEventListener("close", () => resolve(dialog.returnValue), { once: true });
-});
+const waiting = new Map(); // what wants the answer of a dialog
+
+function answered(dialog, answer) {
+  waiting.get(dialog)?.(answer);
+  waiting.delete(dialog);
+}
+
+// A browser tells of a closed dialog a little later, and it may be open again by then, with another question.
+function asked(dialog) {
+  if (!dialog.onclose) dialog.onclose = () => { if (!dialog.open) answered(dialog, dialog.returnValue); };
+  answered(dialog, dialog.open ? "" : dialog.returnValue);
+  return new Promise((resolve) => {
+    waiting.set(dialog, resolve);
+    dialog.returnValue = "";
+    if (!dialog.open) dialog.showModal();
+  });
+}
 
 // Yield true once a token was given.
 export async function wantToken(why) {
