@@ -1,5 +1,6 @@
 """Read a dead-letter topic, and requeue or drop its letters, each once."""
 
+import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,11 +35,12 @@ from outbox.envelope import RESOLVES, Record
 from outbox.errors import BadSettings, DovecoteError, InvalidEvent
 from outbox.kafka import fields_of
 from outbox.kafka_errors import OF_GROUP, require_answers, right, told
-from outbox.tokens.source import for_client
+from outbox.tokens.source import client_of, for_client
 
 GROUP = "dovecote-dead"
 """Names those who read dead-letter topics; nothing is committed with it."""
 
+_log = logging.getLogger(__name__)
 _SECONDS = 30.0
 _CHUNK = 500
 _POLL_SECONDS = 0.5
@@ -355,19 +357,18 @@ class DeadTopic:
     @contextmanager
     def consumer(self, **more: str | int) -> Iterator[Consumer]:
         """Yield a client that sees what is committed; `more`: further properties of it."""
-        consumer = Consumer(
-            {
-                **CHECKED,
-                **for_client(self._kafka),
-                "group.id": GROUP,
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": 100,
-                **more,
-            }
-        )
+        given = {
+            **CHECKED,
+            **for_client(self._kafka),
+            "group.id": GROUP,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 100,
+            **more,
+        }
+        consumer = client_of(Consumer, given, _log)
         try:
             yield consumer
         finally:

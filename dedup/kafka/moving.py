@@ -1,5 +1,6 @@
 """Write copies of dead letters to topics, together with what became of the letters."""
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,8 +16,9 @@ from dovecote.process.topics import most_bytes, without_write
 from outbox.errors import DovecoteError, InvalidEvent
 from outbox.kafka import MOST_BYTES, PARTITIONER
 from outbox.kafka_errors import right, told
-from outbox.tokens.source import for_client
+from outbox.tokens.source import client_of, for_client
 
+_log = logging.getLogger(__name__)
 _SECONDS = 30.0
 _STEP_SECONDS = 0.5
 _CHUNK = 500
@@ -78,17 +80,16 @@ class Mover:
         self._written: set[str] = set()
         self._refused: list[tuple[Move, KafkaError]] = []
         self._forbidden: list[KafkaError] = []
-        self._producer = Producer(
-            {
-                **for_client(kafka),
-                "transactional.id": transactional_id(topic),
-                # A topic's own limit holds. A copy goes alone, so that none is refused for what
-                # lies beside it.
-                **({"batch.num.messages": 1} if alone else {"linger.ms": 5}),
-                "message.max.bytes": max(MOST_BYTES, int(kafka.get("message.max.bytes", 0))),
-                **PARTITIONER,
-            }
-        )
+        given = {
+            **for_client(kafka),
+            "transactional.id": transactional_id(topic),
+            # A topic's own limit holds. A copy goes alone, so that none is refused for what
+            # lies beside it.
+            **({"batch.num.messages": 1} if alone else {"linger.ms": 5}),
+            "message.max.bytes": max(MOST_BYTES, int(kafka.get("message.max.bytes", 0))),
+            **PARTITIONER,
+        }
+        self._producer = client_of(Producer, given, _log)
         self._producer.init_transactions(_SECONDS)
 
     @contextmanager

@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from dedup.kafka.dead_topic import DeadTopic
-from dedup.kafka.moving import SizeLimits
+from dedup.kafka.moving import Mover, SizeLimits
 from dedup.retries.letter import Letter, Which, letter
 from outbox.envelope import ID, RESOLVES, UNREAD_HEADERS, Record
-from outbox.errors import DovecoteError
+from outbox.errors import DovecoteError, NoClient
 
 RECORDS = [Record("dead", 0, n, 0, b"k", b"v", [(ID, b"e%d" % n)]) for n in range(3)]
 
@@ -22,7 +22,7 @@ class Producing:
 
     calls: list[str]
 
-    def __init__(self, _: object) -> None:
+    def __init__(self, _: object, **__: object) -> None:
         Producing.calls = []
 
     def __getattr__(self, name: str) -> Any:
@@ -126,3 +126,18 @@ def test_the_first_letters_are_found_behind_many_that_are_resolved(
     assert ([each.id for each in found], total) == (["e5", "e6", "e7"], 4)
     found, total = topic.first(Which(), 9)
     assert (len(found), total) == (4, 4)
+
+
+def test_a_process_that_has_no_room_for_a_client_of_letters_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        msg = "Failed to initialize thread local storage"
+        raise RuntimeError(msg)
+
+    monkeypatch.setattr("dedup.kafka.dead_topic.Consumer", full)
+    monkeypatch.setattr("dedup.kafka.moving.Producer", full)
+    with pytest.raises(NoClient), DeadTopic({}, "dead").consumer():
+        pass
+    with pytest.raises(NoClient):
+        Mover({}, "dead", Unknown({}))
