@@ -5,7 +5,8 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any
 from weakref import WeakValueDictionary
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -29,8 +30,19 @@ _NOT_THERE = {
     KafkaError.TOPIC_EXCEPTION,
 }
 
-Asked: TypeAlias = Mapping[str, "Future[Any]"]
-"""The description of each topic, for which the client was asked."""
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question for the descriptions of topics."""
+
+    answers: Mapping[str, "Future[Any]"] = field(default_factory=dict)
+    client: AdminClient | None = None
+    """Kept until the answers are there: questions end with the client that was asked."""
+
+    @property
+    def is_answered(self) -> bool:
+        return all(answer.done() for answer in self.answers.values())
+
 
 _shared: "WeakValueDictionary[frozenset[tuple[str, str]], TopicIds]" = WeakValueDictionary()
 
@@ -53,13 +65,14 @@ class TopicIds:
         """Ask for the ids of topics, and return at once."""
         names = sorted(set(topics))
         if not names:
-            return {}
+            return Asked()
         with self._lock:
             if self._admin is None:
                 given = {**for_client(self._kafka), "log_level": 0}
                 self._admin = client_of(AdminClient, given, _client_log)
             admin = self._admin
-        return admin.describe_topics(TopicCollection(names), request_timeout=_ANSWER_SECONDS)
+        wanted = TopicCollection(names)
+        return Asked(admin.describe_topics(wanted, request_timeout=_ANSWER_SECONDS), admin)
 
     def told(self, asked: Asked) -> dict[str, str]:
         """
@@ -69,14 +82,17 @@ class TopicIds:
             KafkaException: Kafka does not answer.
         """
         found: dict[str, str] = {}
-        for name, answer in asked.items():
+        for name, answer in asked.answers.items():
             try:
                 id_ = topic_id(answer.result().topic_id)
             except KafkaException as error:
                 if error.args[0].code() in _NOT_THERE:
                     continue
                 with self._lock:
-                    self._admin = None  # a secret may have been replaced since it was made
+                    # A secret may have been replaced since it was made. Somebody else who asked
+                    # the same one may have made another meanwhile.
+                    if self._admin is asked.client:
+                        self._admin = None
                 raise
             if id_ is not None:
                 found[name] = id_
@@ -97,7 +113,7 @@ class Topics:
         self._every = min(every, _LOOK_SECONDS)
         self._next = 0.0
         self._known: list[Assigned] = []
-        self._asked: Asked = {}
+        self._asked: Asked | None = None
 
     def ids(self, names: Iterable[str]) -> dict[str, str]:
         """Return the ids of topics; without an answer, their names stand for them."""
@@ -121,15 +137,16 @@ class Topics:
 
         The answer is that to an earlier question: nobody waits for Kafka here.
         """
-        if not self._asked:
+        if self._asked is None:
             if (now := time.monotonic()) >= self._next:
                 self._next = now + self._every
                 self._known = [each for each in partitions if each.offsets.topic_id is not None]
-                self._asked = self._topics.ask(each.stretch.topic for each in self._known)
+                if self._known:
+                    self._asked = self._topics.ask(each.stretch.topic for each in self._known)
             return {}
-        if not all(answer.done() for answer in self._asked.values()):
+        if not self._asked.is_answered:
             return {}
-        asked, self._asked = self._asked, {}
+        asked, self._asked = self._asked, None
         try:
             ids = self._topics.told(asked)
         except KafkaException:
