@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("dovecote.consumer")
 _rarely = Rarely(_log, most=2)
 
-_IDLE_SECONDS = 0.1
 _BUSY_SECONDS = 0.02
 _PROMPT_SECONDS = 0.002
 _ROOM_SECONDS = 0.1
@@ -145,7 +144,7 @@ class Polling:
             if messages:
                 return messages
         _, due = self._handover.release()
-        wait = self._busy if self._partitions.in_memory()[0] else _IDLE_SECONDS
+        wait = self._busy if self._partitions.in_memory()[0] else self._idle()
         if due is not None:
             wait = min(wait, max(0.0, due - time.monotonic()))
         # `consume` waits for the requested number of messages; `poll` for the first.
@@ -153,6 +152,9 @@ class Polling:
         if first is None:
             return []
         return [first] if self._closed else [first, *client.consume(size - 1, 0)]
+
+    def _idle(self) -> float:
+        return self._pace.idle(time.monotonic(), is_stuck=self._watch.is_stuck)
 
     def _sort(self, messages: list[Message]) -> list[Assigned]:  # noqa: C901  # a call more for each record would cost something
         """Sort a batch by partition and key; return the partitions that got records."""

@@ -184,6 +184,11 @@ class Watch:
         found = self._stuck.get(place)
         return found is not None and (found.is_said or found.silent > 0)
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it has something to look after."""
+        return bool(self._stuck)
+
     def report(self) -> str:
         """Return which partitions do not go on, and why."""
         said = {place: each for place, each in sorted(self._stuck.items()) if each.is_said}

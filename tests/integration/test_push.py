@@ -141,7 +141,7 @@ def test_an_endpoint_that_never_answers_holds_up_no_other(
 def test_a_bundle_of_one_keeps_the_order_of_the_partition_through_retries(
     stack: Servers, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dedup.kafka.polling._IDLE_SECONDS", POLL)
+    monkeypatch.setattr("dedup.rules.lanes.pace._IDLE_SECONDS", POLL)
     name, kafka = topic(), stack.kafka.bootstrap
     failed: set[str] = set()
 

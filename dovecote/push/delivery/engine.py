@@ -85,6 +85,7 @@ class Engine:
         self._lock = threading.Lock()
         self._workers: dict[str, _Worker] = {}
         self._ended = False
+        self._readers = 0
 
     def start(self) -> None:
         """Start the engine; it then takes work."""
@@ -108,6 +109,7 @@ class Engine:
         with self._lock:
             if self._ended:
                 return
+            self._readers = len(wanted)
             for id_, worker in self._workers.items():
                 if id_ not in wanted:
                     worker.want(None)
@@ -143,6 +145,7 @@ class Engine:
             ca_file=self._surroundings.ca_file,
             origin=self._surroundings.origin,
             lease=self._surroundings.lease(subscription),
+            readers=self._readers,
         )
 
 

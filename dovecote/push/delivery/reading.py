@@ -66,7 +66,9 @@ class Reading:
         ca_file: str | None = None,
         origin: str = "dovecote",
         lease: Lease | None = None,
+        readers: int = 1,
     ) -> None:
+        """`readers`: how many subscriptions this process has."""
         self._subscription, self._kafka, self._lease = subscription, kafka, lease
         self._states, self._numbers = states, numbers
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -94,7 +96,7 @@ class Reading:
             origin=origin,
         )
         self._settings = ConsumerSettings.model_validate(
-            shape.consumer_settings(subscription, kafka)
+            shape.consumer_settings(subscription, kafka, readers)
         )
         self._consumer: Consumer | None = None
 

@@ -33,6 +33,9 @@ _DEFAULTS = {
     # How soon a new topic that matches a pattern is found; the default is five minutes.
     "topic.metadata.refresh.interval.ms": "10000",
 }
+_FETCH_WAITS = {20: 100, 50: 250, 100: 500}
+"""Up to so many readers in a process, a broker waits for so many milliseconds for a record."""
+_LONGEST_FETCH_WAIT = 1_000
 
 
 def form(subscription: Subscription) -> Form:
@@ -124,8 +127,23 @@ def window(order: PerPartition, topic: str) -> Window:
     return Window(found.concurrency_factor, whole=not found.auto_commit_period)
 
 
-def consumer_settings(subscription: Subscription, kafka: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings of the subscription's consumer."""
+def fetch_wait(readers: int) -> int:
+    """
+    Return for how many milliseconds a broker holds an answer back while there is no record.
+
+    Each reader that has nothing to do asks that often, and hundreds of them would fill a broker. A
+    record ends the wait at once. But a partition that is read again after a pause waits, until the
+    answer about the others is there.
+    """
+    return next(
+        (wait for most, wait in _FETCH_WAITS.items() if readers <= most), _LONGEST_FETCH_WAIT
+    )
+
+
+def consumer_settings(
+    subscription: Subscription, kafka: Mapping[str, str], readers: int = 1
+) -> dict[str, Any]:
+    """Return the settings of the subscription's consumer, one of `readers` in this process."""
     start = subscription.start if isinstance(subscription.start, str) else "earliest"
     partitions = None
     if subscription.partitions:
@@ -134,7 +152,7 @@ def consumer_settings(subscription: Subscription, kafka: Mapping[str, str]) -> d
         "topics": tuple(subscription.topics_read()),
         "partitions": partitions,
         "group": subscription.group_id,
-        "kafka": {**_DEFAULTS, **kafka},
+        "kafka": {**_DEFAULTS, "fetch.wait.max.ms": str(fetch_wait(readers)), **kafka},
         "policy": "every",
         "value": "raw",
         "start": start,

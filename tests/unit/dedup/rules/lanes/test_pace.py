@@ -31,3 +31,16 @@ def test_a_whole_batch_is_followed_at_once_however_small_it_is() -> None:
     assert pace.early(10.0) <= 0
     pace.found(1, 10.0)
     assert pace.early(10.0) > 0
+
+
+def test_polls_become_rarer_once_nothing_has_come_for_some_seconds() -> None:
+    pace = Pace(500)
+    assert pace.idle(100.0) == 0.1
+    pace.found(0, 100.0)
+    assert pace.idle(104.9) == 0.1
+    assert pace.idle(105.1) == 0.5
+    assert pace.idle(105.1, is_stuck=True) == 0.1
+    pace.found(1, 110.0)
+    pace.found(0, 111.0)
+    assert pace.idle(114.9) == 0.1
+    assert pace.idle(115.1) == 0.5

@@ -116,3 +116,14 @@ def test_what_a_subscription_says_of_retries_is_in_its_plan() -> None:
     assert shape.plan(of(retry=backoff)).patience == FullJitter(
         base=timedelta(seconds=2), ceiling=timedelta(seconds=9), max_attempts=4
     )
+
+
+def test_the_more_readers_a_process_has_the_less_often_an_idle_one_asks() -> None:
+    def wait(readers: int, **kafka: str) -> str:
+        found = shape.consumer_settings(of(), {**KAFKA, **kafka}, readers)
+        return str(found["kafka"]["fetch.wait.max.ms"])
+
+    assert [wait(n) for n in (1, 20, 21, 50, 100, 101, 5_000)] == [
+        *("100", "100", "250", "250", "500", "1000", "1000")
+    ]
+    assert wait(900, **{"fetch.wait.max.ms": "40"}) == "40"
