@@ -381,14 +381,9 @@ def kafka_errors(topic: str) -> Iterator[None]:
     try:
         yield
     except (KafkaException, SystemError) as error:
-        # The client raises a fatal error in the midst of its reports of deliveries, and Python
-        # then takes the report for broken.
-        raised: BaseException | None = error
-        while raised is not None and not isinstance(raised, KafkaException):
-            raised = raised.__cause__ or raised.__context__
-        if raised is None:
+        what = _said_by_client(error)
+        if what is None:
             raise
-        what = raised.args[0]
         if what.code() in {KafkaError._FENCED, KafkaError.PRODUCER_FENCED}:  # noqa: SLF001  # librdkafka's name
             msg = "somebody else has just begun to requeue or drop letters of this topic"
             raise DovecoteError(msg) from error
@@ -397,3 +392,16 @@ def kafka_errors(topic: str) -> Iterator[None]:
             needed = right("Write", "transactional id", transactional_id(topic))
         msg = f"Kafka: {told(what, needed)}"
         raise DovecoteError(msg) from error
+
+
+def _said_by_client(error: BaseException | None) -> KafkaError | None:
+    """
+    Return what the client says in an error or in one of its causes.
+
+    The client raises a fatal error in the midst of its reports of deliveries, and Python then
+    takes the report for broken. No frame of the error may hold it: the two would keep each other,
+    and the producer with its threads and connections.
+    """
+    while error is not None and not isinstance(error, KafkaException):
+        error = error.__cause__ or error.__context__
+    return None if error is None else error.args[0]

@@ -1,14 +1,16 @@
 """The results for letters are written in transactions, which never stay open."""
 
+import gc
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from dedup.kafka.dead_topic import DeadTopic
+from dedup.kafka.dead_topic import DeadTopic, kafka_errors
 from dedup.kafka.moving import Mover, SizeLimits
 from dedup.retries.letter import Letter, Which, letter
 from outbox.envelope import ID, RESOLVES, UNREAD_HEADERS, Record
@@ -141,3 +143,27 @@ def test_a_process_that_has_no_room_for_a_client_of_letters_says_so(
         pass
     with pytest.raises(NoClient):
         Mover({}, "dead", Unknown({}))
+
+
+def test_an_error_of_the_client_keeps_no_producer() -> None:
+    class Client:
+        """Something that must go with the frame that made it."""
+
+    kept: list[ref[Client]] = []
+
+    def moving() -> None:
+        client = Client()
+        kept.append(ref(client))
+        error = KafkaError(KafkaError._ALL_BROKERS_DOWN)
+        raise KafkaException(error)
+
+    def asked() -> None:
+        with pytest.raises(DovecoteError, match="Kafka: "), kafka_errors("dead"):
+            moving()
+
+    gc.disable()
+    try:
+        asked()
+        assert kept[0]() is None
+    finally:
+        gc.enable()
