@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing
 from functools import partial
 
 import uvloop
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -242,33 +242,42 @@ class Reading:
         with _making:
             if self._ending:
                 return
-            self._make_with(client_of(AdminClient, for_client(self._kafka), _client_log))
+            admin = client_of(AdminClient, for_client(self._kafka), _client_log)
+            make_topics(admin, self._subscription)
 
-    def _make_with(self, admin: AdminClient) -> None:
-        subscription = self._subscription
+
+def make_topics(admin: AdminClient, subscription: Subscription) -> None:
+    """
+    Create a subscription's topics for dead letters and for requeued ones, if they do not exist.
+
+    Another process that begins at the same time may create them first. A topic that cannot be
+    created is a warning: the subscription delivers until it has a dead letter.
+    """
+    try:
+        there = admin.list_topics(timeout=_TOPIC_SECONDS).topics
+    except KafkaException as error:
+        _log.warning("%s: Kafka does not answer: %s", subscription.id, error.args[0].str())
+        return
+    missing = {subscription.dead_letters, subscription.requeued} - there.keys()
+    if not missing:
+        return
+    config = {"cleanup.policy": "delete"}
+    asked = admin.create_topics(
+        [NewTopic(name, num_partitions=1, config=config) for name in sorted(missing)],
+        request_timeout=_TOPIC_SECONDS,
+    )
+    for name, made in asked.items():
         try:
-            there = admin.list_topics(timeout=_TOPIC_SECONDS).topics
+            made.result()
         except KafkaException as error:
-            _log.warning("%s: Kafka does not answer: %s", subscription.id, error.args[0].str())
-            return
-        missing = {subscription.dead_letters, subscription.requeued} - there.keys()
-        if not missing:
-            return
-        config = {"cleanup.policy": "delete"}
-        asked = admin.create_topics(
-            [NewTopic(name, num_partitions=1, config=config) for name in sorted(missing)],
-            request_timeout=_TOPIC_SECONDS,
-        )
-        for name, made in asked.items():
-            try:
-                made.result()
-            except KafkaException as error:
-                _log.warning(
-                    "%s: topic %r is not there and cannot be made: %s",
-                    subscription.id,
-                    name,
-                    told(error.args[0], right("Create", "topic", name)),
-                )
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                continue
+            _log.warning(
+                "%s: topic %r is not there and cannot be made: %s",
+                subscription.id,
+                name,
+                told(error.args[0], right("Create", "topic", name)),
+            )
 
 
 class _Retries(Retries):
