@@ -1,6 +1,5 @@
 """Read a dead-letter topic, and requeue or drop its letters, each once."""
 
-import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,14 +32,14 @@ from dedup.rules.unread import Place
 from dedup.unread.probing import CHECKED, OF_RECORD, noted
 from outbox.envelope import RESOLVES, Record
 from outbox.errors import BadSettings, DovecoteError, InvalidEvent
-from outbox.kafka import fields_of
+from outbox.kafka import fields_of, kafka_logger
 from outbox.kafka_errors import OF_GROUP, require_answers, right, told
 from outbox.tokens.source import client_of, for_client
 
 GROUP = "dovecote-dead"
 """Names those who read dead-letter topics; nothing is committed with it."""
 
-_log = logging.getLogger(__name__)
+_client_log = kafka_logger("dovecote.consumer.kafka")
 _SECONDS = 30.0
 _CHUNK = 500
 _POLL_SECONDS = 0.5
@@ -368,7 +367,7 @@ class DeadTopic:
             "fetch.wait.max.ms": 100,
             **more,
         }
-        consumer = client_of(Consumer, given, _log)
+        consumer = client_of(Consumer, given, _client_log)
         try:
             yield consumer
         finally:

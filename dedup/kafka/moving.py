@@ -1,6 +1,5 @@
 """Write copies of dead letters to topics, together with what became of the letters."""
 
-import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,11 +13,11 @@ from dedup.retries.copies import Copy
 from dedup.retries.letter import Action, Letter, resolution
 from dovecote.process.topics import most_bytes, without_write
 from outbox.errors import DovecoteError, InvalidEvent
-from outbox.kafka import MOST_BYTES, PARTITIONER
+from outbox.kafka import MOST_BYTES, PARTITIONER, kafka_logger
 from outbox.kafka_errors import right, told
 from outbox.tokens.source import client_of, for_client
 
-_log = logging.getLogger(__name__)
+_client_log = kafka_logger("dovecote.consumer.kafka")
 _SECONDS = 30.0
 _STEP_SECONDS = 0.5
 _CHUNK = 500
@@ -89,7 +88,7 @@ class Mover:
             "message.max.bytes": max(MOST_BYTES, int(kafka.get("message.max.bytes", 0))),
             **PARTITIONER,
         }
-        self._producer = client_of(Producer, given, _log)
+        self._producer = client_of(Producer, given, _client_log)
         self._producer.init_transactions(_SECONDS)
 
     @contextmanager

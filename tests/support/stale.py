@@ -38,10 +38,10 @@ class Cut:
         """Let the next `times` consumers find each partition as it was."""
         self._left = times
 
-    def consumer(self, config: Mapping[str, Any]) -> "Consumer | StaleConsumer":
+    def consumer(self, config: Mapping[str, Any], **more: Any) -> "Consumer | StaleConsumer":
         """Return a consumer, like `Consumer` does."""
         if self._left <= 0:
-            return Consumer(dict(config))
+            return Consumer(dict(config), **more)
         self._left -= 1
         self.asked += 1
         return StaleConsumer(config, self._ends)
