@@ -10,7 +10,12 @@ from relay.errors import Refused
 FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001  # the name librdkafka gives it
 """Another relay has taken over."""
 
-BROKEN = {KafkaError._FATAL, KafkaError._STATE}  # noqa: SLF001  # the name librdkafka gives it
+BROKEN = {
+    KafkaError._FATAL,  # noqa: SLF001  # the name librdkafka gives it
+    KafkaError._STATE,  # noqa: SLF001  # the name librdkafka gives it
+    # A refused record, of which this may be heard before its report.
+    KafkaError._GAPLESS_GUARANTEE,  # noqa: SLF001  # the name librdkafka gives it
+}
 """The producer takes nothing more; delivery reports may say why."""
 
 MISSING = {
