@@ -87,7 +87,7 @@ def project() -> Iterator[Project]:
         finally:
             project.compose("down", "--volumes", within=120)
             # Each build of changed code leaves the images of the build before without a name, some
-            # five gigabytes. Those of a day serve as a cache.
+            # five gigabytes. Younger ones serve as a cache.
             mine = ("--filter", "label=org.opencontainers.image.title=dovecote")
             said("docker", "image", "prune", "--force", *mine, "--filter", "until=24h", within=300)
 
