@@ -53,3 +53,16 @@ def require_answers(places: Iterable[TopicPartition]) -> list[TopicPartition]:
         if each.error is not None:
             raise KafkaException(each.error)
     return found
+
+
+def said_by_client(error: BaseException | None) -> KafkaError | None:
+    """
+    Return what the client says in an error or in one of its causes.
+
+    The client raises a fatal error in the midst of its reports of deliveries, and Python then
+    takes the report for broken. No frame of the error may hold it: the two would keep each other,
+    and the producer with its threads and connections.
+    """
+    while error is not None and not isinstance(error, KafkaException):
+        error = error.__cause__ or error.__context__
+    return None if error is None else error.args[0]

@@ -33,7 +33,7 @@ from dedup.unread.probing import CHECKED, OF_RECORD, noted
 from outbox.envelope import RESOLVES, Record
 from outbox.errors import BadSettings, DovecoteError, InvalidEvent
 from outbox.kafka import fields_of, kafka_logger
-from outbox.kafka_errors import OF_GROUP, require_answers, right, told
+from outbox.kafka_errors import OF_GROUP, require_answers, right, said_by_client, told
 from outbox.tokens.source import client_of, for_client
 
 GROUP = "dovecote-dead"
@@ -380,7 +380,7 @@ def kafka_errors(topic: str) -> Iterator[None]:
     try:
         yield
     except (KafkaException, SystemError) as error:
-        what = _said_by_client(error)
+        what = said_by_client(error)
         if what is None:
             raise
         if what.code() in {KafkaError._FENCED, KafkaError.PRODUCER_FENCED}:  # noqa: SLF001  # librdkafka's name
@@ -391,16 +391,3 @@ def kafka_errors(topic: str) -> Iterator[None]:
             needed = right("Write", "transactional id", transactional_id(topic))
         msg = f"Kafka: {told(what, needed)}"
         raise DovecoteError(msg) from error
-
-
-def _said_by_client(error: BaseException | None) -> KafkaError | None:
-    """
-    Return what the client says in an error or in one of its causes.
-
-    The client raises a fatal error in the midst of its reports of deliveries, and Python then
-    takes the report for broken. No frame of the error may hold it: the two would keep each other,
-    and the producer with its threads and connections.
-    """
-    while error is not None and not isinstance(error, KafkaException):
-        error = error.__cause__ or error.__context__
-    return None if error is None else error.args[0]
