@@ -251,7 +251,7 @@ def make_topics(admin: AdminClient, subscription: Subscription) -> None:
     Create a subscription's topics for dead letters and for requeued ones, if they do not exist.
 
     Another process that begins at the same time may create them first. A topic that cannot be
-    created is a warning: the subscription delivers until it has a dead letter.
+    created is a warning.
     """
     try:
         there = admin.list_topics(timeout=_TOPIC_SECONDS).topics

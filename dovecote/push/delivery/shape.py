@@ -133,7 +133,7 @@ def fetch_wait(readers: int) -> int:
 
     Each reader that has nothing to do asks that often, and hundreds of them would fill a broker. A
     record ends the wait at once. But a partition that is read again after a pause waits, until the
-    answer about the others is there.
+    answer about the others is there. A reader keeps the wait with which it has begun.
     """
     return next(
         (wait for most, wait in _FETCH_WAITS.items() if readers <= most), _LONGEST_FETCH_WAIT
