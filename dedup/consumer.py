@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer as KafkaConsumer
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from dedup import proofs
 from dedup.assembly import Assembled, assembled, events_for
@@ -52,6 +52,7 @@ from dedup.unread.watch import Watch
 from dedup.workers import workers_for
 from outbox.errors import BadSettings, DovecoteError
 from outbox.kafka import kafka_logger
+from outbox.kafka_errors import CLIENT_ERRORS, said_by_client
 from outbox.threads import require_threads
 from outbox.tokens.identity import KEY
 from outbox.tokens.polled import PolledConsumer
@@ -262,9 +263,11 @@ class Consumer:
         try:
             with self.health.proving():
                 polling.run(self._stop)
-        except KafkaException as error:
-            ended = reason_to_end(error.args[0])
-            raise ended or DovecoteError(f"Kafka: {error.args[0].str()}") from error
+        except CLIENT_ERRORS as error:
+            said = said_by_client(error)
+            if said is None:
+                raise
+            raise reason_to_end(said) or DovecoteError(f"Kafka: {said.str()}") from error
         finally:
             assignment.close()
             self._leave(client)

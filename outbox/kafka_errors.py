@@ -1,6 +1,6 @@
 """Explain errors of a Kafka client: missing rights, and partitions without an answer."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -55,14 +55,42 @@ def require_answers(places: Iterable[TopicPartition]) -> list[TopicPartition]:
     return found
 
 
-def said_by_client(error: BaseException | None) -> KafkaError | None:
-    """
-    Return what the client says in an error or in one of its causes.
+CLIENT_ERRORS = (KafkaException, SystemError)
+"""A call that runs callbacks raises these; `said_by_client` reads them."""
 
-    The client raises a fatal error in the midst of its reports of deliveries, and Python then
-    takes the report for broken. No frame of the error may hold it: the two would keep each other,
-    and the producer with its threads and connections.
+_FATAL = KafkaError._FATAL  # noqa: SLF001  # the name librdkafka gives it
+# Python says it of a call that failed and has no error to show.
+_LOST = "without setting an exception"
+
+
+def said_by_client(
+    error: BaseException | None, later: KafkaError | None = None
+) -> KafkaError | None:
     """
+    Return what the client says in an error or in one of its causes; None: it says nothing.
+
+    The client raises a fatal error in the midst of its callbacks. Python then takes the callback
+    for broken, and raises a `SystemError` whose cause is the fatal one. If the callback handles
+    any exception of its own, as a line for the log may, the fatal one is lost. A call that comes
+    before those callbacks gets `_FATAL`, which tells no reason. In both cases the answer is
+    `later`, with which the client has refused another call since; without one, it is `_FATAL`.
+
+    No frame of the error may hold it: the two would keep each other, and the producer with its
+    threads and connections.
+    """
+    is_lost = isinstance(error, SystemError) and _LOST in str(error)
     while error is not None and not isinstance(error, KafkaException):
         error = error.__cause__ or error.__context__
-    return None if error is None else error.args[0]
+    if error is None and not is_lost:
+        return None
+    said: KafkaError = KafkaError(_FATAL) if error is None else error.args[0]
+    return later or said if said.code() == _FATAL else said
+
+
+def refusal_of(call: Callable[[], object]) -> KafkaError | None:
+    """Return the error with which the client refuses a call; None: it does not."""
+    try:
+        call()
+    except CLIENT_ERRORS as error:
+        return said_by_client(error)
+    return None

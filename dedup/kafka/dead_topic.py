@@ -33,7 +33,14 @@ from dedup.unread.probing import CHECKED, OF_RECORD, noted
 from outbox.envelope import RESOLVES, Record
 from outbox.errors import BadSettings, DovecoteError, InvalidEvent
 from outbox.kafka import fields_of, kafka_logger
-from outbox.kafka_errors import OF_GROUP, require_answers, right, said_by_client, told
+from outbox.kafka_errors import (
+    CLIENT_ERRORS,
+    OF_GROUP,
+    require_answers,
+    right,
+    said_by_client,
+    told,
+)
 from outbox.tokens.source import client_of, for_client
 
 GROUP = "dovecote-dead"
@@ -379,7 +386,7 @@ def kafka_errors(topic: str) -> Iterator[None]:
     """Raise errors of the client as ones that say what to do."""
     try:
         yield
-    except (KafkaException, SystemError) as error:
+    except CLIENT_ERRORS as error:
         what = said_by_client(error)
         if what is None:
             raise

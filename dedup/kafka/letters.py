@@ -14,7 +14,7 @@ from dedup.retries.copies import Copy, Unwritable, refused
 from dovecote.process.topics import most_bytes
 from outbox.errors import DovecoteError, NoClient, NoToken
 from outbox.kafka import MOST_BYTES, PARTITIONER, kafka_logger
-from outbox.kafka_errors import right, told
+from outbox.kafka_errors import CLIENT_ERRORS, right, said_by_client, told
 from outbox.tokens.source import lasting
 
 _log = logging.getLogger("dovecote.consumer.retries")
@@ -125,7 +125,8 @@ class Letters:
         producer, self._made = self._made, None
         if producer is not None:
             producer.purge()
-            producer.poll(0)
+            with suppress(*CLIENT_ERRORS):
+                producer.poll(0)
 
     def _producer(self) -> Producer:
         """Return the producer, made on first use."""
@@ -145,18 +146,16 @@ class Letters:
                 continue
             try:
                 producer.poll(_POLL_SECONDS)
-            except (KafkaException, SystemError) as error:
-                # Fatal errors are raised here, once. It is a SystemError if a report of a delivery
-                # was due right after it.
-                self._renew(producer, error.__context__ or error)
+            except CLIENT_ERRORS as error:
+                # Fatal errors are raised here, once.
+                self._renew(producer, said_by_client(error) or error)
 
-    def _renew(self, ended: Producer, error: BaseException) -> None:
-        if isinstance(error, KafkaException):
-            self._why = error.args[0]
-        _log.warning("the producer is made anew: %s", error)
+    def _renew(self, ended: Producer, why: KafkaError | Exception) -> None:
+        self._why = why if isinstance(why, KafkaError) else None
+        _log.warning("the producer is made anew: %s", why)
         # Otherwise somebody would wait for what is on its way until its time is over.
         ended.purge()
-        with suppress(KafkaException, SystemError):
+        with suppress(*CLIENT_ERRORS):
             ended.poll(0)
         with self._lock:
             self._made = None

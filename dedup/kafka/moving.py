@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -14,7 +14,7 @@ from dedup.retries.letter import Action, Letter, resolution
 from dovecote.process.topics import most_bytes, without_write
 from outbox.errors import DovecoteError, InvalidEvent
 from outbox.kafka import MOST_BYTES, PARTITIONER, kafka_logger
-from outbox.kafka_errors import right, told
+from outbox.kafka_errors import CLIENT_ERRORS, refusal_of, right, said_by_client, told
 from outbox.tokens.source import client_of, for_client
 
 _client_log = kafka_logger("dovecote.consumer.kafka")
@@ -102,12 +102,16 @@ class Mover:
             self._producer.commit_transaction(_SECONDS)
         except BaseException as error:
             # If Kafka refuses that as well, the transaction ends by itself; the first error is
-            # reported.
-            with suppress(KafkaException):
-                self._producer.abort_transaction(_SECONDS)
-            if isinstance(error, KafkaException) and _is_of_topic(error.args[0]):
-                raise self._refusal(error.args[0]) from error
-            raise
+            # reported, unless the client has lost it.
+            refused = refusal_of(partial(self._producer.abort_transaction, _SECONDS))
+            if not isinstance(error, CLIENT_ERRORS):
+                raise
+            said = said_by_client(error, refused)
+            if said is not None and _is_of_topic(said):
+                raise self._refusal(said) from error
+            if said is None:
+                raise
+            raise KafkaException(said) from error
 
     def mark(self, partition: int, key: bytes | None, headers: Any) -> None:  # noqa: ANN401  # pairs
         """Send a record without a value to a partition of the letters' topic."""

@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from dedup.rules.unread import Place, SkipNote
 from outbox.errors import DovecoteError
 from outbox.kafka import kafka_logger
-from outbox.kafka_errors import OF_GROUP, right, told
+from outbox.kafka_errors import CLIENT_ERRORS, OF_GROUP, right, said_by_client, told
 from outbox.tokens.source import client_of, for_client
 
 TOPIC = "dovecote.skips"
@@ -137,9 +137,11 @@ def keep(kafka: Mapping[str, str], note: SkipNote) -> None:
             TOPIC, value, key, on_delivery=lambda error, _: failed.append(error) if error else None
         )
         left = producer.flush(_SECONDS + 1)
-    except KafkaException as error:
-        what = told(error.args[0], _WRITE)
-        msg = f"the note cannot be written to topic {TOPIC!r}: {what}"
+    except CLIENT_ERRORS as error:
+        said = said_by_client(error)
+        if said is None:
+            raise
+        msg = f"the note cannot be written to topic {TOPIC!r}: {told(said, _WRITE)}"
         raise DovecoteError(msg) from error
     if failed or left:
         why = told(failed[0], _WRITE) if failed else "Kafka does not answer"

@@ -12,7 +12,7 @@ from outbox.envelope import encode
 from outbox.errors import BadSettings
 from outbox.event import Event
 from outbox.kafka import PARTITIONER, kafka_logger
-from outbox.kafka_errors import right, told
+from outbox.kafka_errors import CLIENT_ERRORS, right, said_by_client, told
 from outbox.tokens.identity import KEY, encoded, made, require_fit
 from outbox.tokens.source import for_check, lasting
 
@@ -166,19 +166,19 @@ class Direct:
     def _poll(self, timeout: float) -> None:
         try:
             self._producer.poll(timeout)
-        except (KafkaException, SystemError) as error:
-            # librdkafka reports a fatal error once, and raises a SystemError if a delivery report
-            # was due right after it. The remaining reports come with the next call, and say why.
-            with suppress(KafkaException, SystemError):
+        except CLIENT_ERRORS as error:
+            # librdkafka reports a fatal error once. The remaining reports come with the next call,
+            # and say why.
+            with suppress(*CLIENT_ERRORS):
                 self._producer.poll(_STEP)
             self._failure = self._failure or self._said(error)
 
     def _said(self, error: Exception) -> str:
-        raised = error.__context__ if isinstance(error, SystemError) else error
-        if not isinstance(raised, KafkaException):
+        said = said_by_client(error)
+        if said is None:
             return str(error)
         # A user who may write to no topic gets no id for an idempotent producer, either.
-        return told(raised.args[0], right("Write", "topic", self._topic))
+        return told(said, right("Write", "topic", self._topic))
 
     def _reported(self, number: int, topic: str, error: KafkaError | None, _: Message) -> None:
         if error is None:

@@ -19,7 +19,14 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox.errors import BadSettings
 from outbox.kafka import Credentials, kafka_logger, reach
-from outbox.kafka_errors import FORBIDDEN, right, told
+from outbox.kafka_errors import (
+    CLIENT_ERRORS,
+    FORBIDDEN,
+    refusal_of,
+    right,
+    said_by_client,
+    told,
+)
 from outbox.tokens.source import for_client
 from relay.decoding.headers import headers
 from relay.errors import Fenced, Outage, Refused, RelayError, Unpublishable
@@ -164,7 +171,7 @@ class _KafkaPublisher:
         """Let librdkafka run its callbacks."""
         try:
             self._producer.poll(wait)
-        except (KafkaException, SystemError) as error:
+        except CLIENT_ERRORS as error:
             # Fatal errors are raised here, and again by any other call.
             _log.debug("%s", error)
 
@@ -255,19 +262,20 @@ class _KafkaPublisher:
         """
         try:
             yield
-        except KafkaException as error:
-            raise self._explain(error.args[0], what) from error.with_traceback(None)
-        except SystemError as error:
-            # confluent_kafka keeps a fatal error pending during callbacks, and Python lets no call
-            # succeed with an error pending. Sometimes the error is gone by then.
-            cause = error.__cause__
-            if isinstance(cause, KafkaException):
-                reason = cause.with_traceback(None).args[0]
-                raise self._explain(reason, what) from error.with_traceback(None)
-            if self._undelivered.first is None:
+        except CLIENT_ERRORS as error:
+            said = said_by_client(error)
+            if said is None:
                 raise
-            reason = self._undelivered.first[0]
-            raise self._explain(reason, what) from error.with_traceback(None)
+            if said.code() == KafkaError._FATAL:  # noqa: SLF001  # the name librdkafka gives it
+                said = self._refusal() or said
+            if error.__cause__ is not None:
+                error.__cause__.with_traceback(None)
+            raise self._explain(said, what) from error.with_traceback(None)
+
+    def _refusal(self) -> KafkaError | None:
+        """Return why the producer is broken, from a call or a report that tells."""
+        first = self._undelivered.first
+        return first and first[0]
 
     def _explain(self, error: KafkaError, what: str) -> RelayError:
         """Return the exception that `error` means for the relay."""
@@ -368,9 +376,13 @@ class TransactionalPublisher(_KafkaPublisher):
             try:
                 # Left open, it would hide later records from readers until it times out.
                 self._producer.abort_transaction(_SLICE)
-            except (KafkaException, SystemError) as error:
+            except CLIENT_ERRORS as error:
                 _log.debug("not aborted: %s", error)
         super().close()
+
+    def _refusal(self) -> KafkaError | None:
+        refused = refusal_of(partial(self._producer.abort_transaction, _SLICE))
+        return refused or super()._refusal()
 
     def _commit(self, wait: float) -> bool:
         try:

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from dovecote.process.memory import keep_freed
 from dovecote.process.topics import without_write
 from outbox.kafka import reach
-from outbox.kafka_errors import right, told
+from outbox.kafka_errors import CLIENT_ERRORS, refusal_of, right, said_by_client, told
 from spark_jobs.errors import JobError, KafkaUnavailable
 from spark_jobs.sink import kafka_options
 from spark_jobs.sink.marker_topic import MarkerTopic, fence
@@ -156,7 +156,7 @@ class Writer:
         """
         self._producer.purge()
         # Each record that is not reported holds this writer, and with it the producer, for ever.
-        with suppress(KafkaException):
+        with suppress(*CLIENT_ERRORS):
             self._producer.flush(_CLOSE_SECONDS)
 
     def _transact(self, outgoing: Iterable[Outgoing], value: bytes, key: bytes) -> None:
@@ -175,8 +175,10 @@ class Writer:
                 on_delivery=self._reported,
             )
             self._deliver()
-        except KafkaException as error:
-            raise self._explained(error.args[0], "write") from error
+        except CLIENT_ERRORS as error:
+            if (said := self._said(error)) is None:
+                raise
+            raise self._explained(said, "write") from error
         self._call(self._producer.commit_transaction, "commit")
 
     def _produce(self, position: int, record: Written) -> None:
@@ -250,12 +252,22 @@ class Writer:
         while True:
             try:
                 step(max(_POLL_SECONDS, deadline - time.monotonic()))
-            except KafkaException as error:
-                if error.args[0].retriable() and time.monotonic() < deadline:
+            except CLIENT_ERRORS as error:
+                if (said := self._said(error)) is None:
+                    raise
+                if said.retriable() and time.monotonic() < deadline:
                     continue
-                raise self._explained(error.args[0], what) from error
+                raise self._explained(said, what) from error
             else:
                 return
+
+    def _said(self, error: Exception) -> KafkaError | None:
+        """Return what the client says in an error; if that tells nothing, in refusing an abort."""
+        said = said_by_client(error)
+        if said is None or said.code() != KafkaError._FATAL:  # noqa: SLF001  # librdkafka's name
+            return said
+        abort = partial(self._producer.abort_transaction, _POLL_SECONDS)
+        return refusal_of(abort) or said
 
     def _needed(self, error: KafkaError) -> list[str]:
         """Return the rights that are missing, if an error is about rights."""
@@ -267,7 +279,7 @@ class Writer:
         return [right("Write", "topic", topic) for topic in lacking]
 
     def _explained(self, error: KafkaError, what: str) -> NotCommitted | Poisoned:
-        with suppress(KafkaException):  # a fenced producer raises again here; `error` has it
+        with suppress(*CLIENT_ERRORS):  # a fenced producer raises again here; `error` has it
             self._producer.poll(0)  # serves the broker's reports on single records
         failed = self._failure
         text = f"{what}: {error.name()}: {told(error, *self._needed(error))}"

@@ -1,8 +1,11 @@
 """`dovecote consume dead`: dead letters are shown, requeued once and in order, or dropped."""
 
 import json
+import logging
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,8 +15,9 @@ from typer.testing import CliRunner
 from typer.testing import Result as Outcome
 
 from dedup.kafka import dead_topic
-from dedup.kafka.dead_topic import DeadTopic
+from dedup.kafka.dead_topic import DeadTopic, kafka_errors
 from dedup.kafka.letters import Letters
+from dedup.kafka.moving import Mover, SizeLimits
 from dedup.retries import copies
 from dedup.retries.letter import Which, target
 from dedup.rules.identity import Identity
@@ -238,6 +242,44 @@ def test_operators_at_the_same_time_requeue_each_letter_once(buried: Desk) -> No
         assert sum(each.result(patient(60)) for each in results) == 6
     assert all("somebody else" in each for each in refused)
     assert len(buried.events()) == 6
+
+
+def handles_an_error(_: logging.LogRecord) -> bool:
+    """Write no line, and handle an error of one's own, as any filter or handler may."""
+    with suppress(KeyError):
+        raise KeyError
+    return False
+
+
+@pytest.fixture
+def busy_log() -> Iterator[None]:
+    log = logging.getLogger("dovecote.consumer.kafka")
+    log.addFilter(handles_an_error)
+    log.setLevel(logging.DEBUG)
+    yield
+    log.removeFilter(handles_an_error)
+    log.setLevel(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("busy_log")
+@pytest.mark.parametrize("debug", ["all", "eos", "broker"])
+def test_an_operator_who_came_first_is_told_whatever_the_log_does(
+    buried: Desk, debug: str
+) -> None:
+    """The client's error may come in the midst of a line of the log, and be lost there."""
+    kafka = {"bootstrap.servers": buried.bootstrap, "debug": debug}
+    limits = SizeLimits(kafka)
+    first = Mover(kafka, buried.dead, limits)
+
+    def overtaken() -> None:
+        with kafka_errors(buried.dead), first.transaction():
+            first.mark(0, b"k", [])
+            Mover(kafka, buried.dead, limits)
+            for _ in range(20):
+                first.mark(0, b"k", [])
+
+    with pytest.raises(DovecoteError, match="somebody else"):
+        overtaken()
 
 
 def test_a_letter_is_requeued_once_whatever_a_broker_says_that_was_cut_off(

@@ -1,4 +1,4 @@
-"""An answer of a Kafka client counts only for the partitions that it is about."""
+"""Errors of a Kafka client: of one partition, and of a client that has broken."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from outbox.kafka_errors import require_answers
+from outbox.kafka_errors import CLIENT_ERRORS, refusal_of, require_answers, said_by_client
+
+LOST = SystemError(
+    "<method 'flush' of 'cimpl.Producer' objects> returned NULL without setting an exception"
+)
+FENCED = KafkaError(KafkaError._FENCED)
 
 
 def test_an_answer_without_one_partition_is_no_answer() -> None:
@@ -17,3 +22,48 @@ def test_an_answer_without_one_partition_is_no_answer() -> None:
     assert require_answers([known]) == [known]
     with pytest.raises(KafkaException, match="NOT_LEADER"):
         require_answers([known, unknown])
+
+
+def raised(error: Exception, cause: Exception | None = None) -> Exception:
+    try:
+        raise error from cause
+    except type(error) as found:
+        return found
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (raised(KafkaException(FENCED)), KafkaError._FENCED),
+        # Python takes the callback for broken in which the error came.
+        (
+            raised(SystemError("a result with an error"), KafkaException(FENCED)),
+            KafkaError._FENCED,
+        ),
+        # The callback handled an error of its own, and the client's is gone.
+        (LOST, KafkaError._FATAL),
+        (raised(KafkaException(KafkaError(KafkaError._FATAL))), KafkaError._FATAL),
+    ],
+)
+def test_a_broken_client_is_understood(error: Exception, said: int) -> None:
+    assert isinstance(error, CLIENT_ERRORS)
+    found, later = said_by_client(error), said_by_client(error, FENCED)
+    assert found is not None
+    assert found.code() == said
+    assert later is not None
+    assert later.code() == KafkaError._FENCED
+
+
+@pytest.mark.parametrize("error", [ValueError("7"), SystemError("something else"), None])
+def test_other_errors_are_not_the_clients(error: Exception | None) -> None:
+    assert said_by_client(error, FENCED) is None
+
+
+def test_a_refusal_is_what_the_client_says() -> None:
+    def refused() -> None:
+        raise KafkaException(FENCED)
+
+    found = refusal_of(refused)
+    assert found is not None
+    assert found.code() == KafkaError._FENCED
+    assert refusal_of(list) is None

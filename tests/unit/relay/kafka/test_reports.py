@@ -1,4 +1,4 @@
-"""A refused event is named, even if its report comes after the error that it causes."""
+"""A publisher knows why its producer broke, even if that is heard late or never."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from outbox import Event
-from relay.errors import Outage, Unpublishable
-from relay.kafka.publisher import IdempotentPublisher
+from relay.errors import Fenced, Outage, Unpublishable
+from relay.kafka.publisher import IdempotentPublisher, TransactionalPublisher
 from relay.rules.row import Row
 from tests.support.publishing import row
 
@@ -74,3 +74,39 @@ def test_a_producer_that_breaks_without_a_report_is_an_outage(
     made[0].tells = False
     with pytest.raises(Outage, match="_GAPLESS_GUARANTEE"):
         published(found, LARGE)
+
+
+class Fencing:
+    """A transactional producer that another one has fenced."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def begin_transaction(self) -> None:
+        raise self._error
+
+    def poll(self, _: float) -> None:
+        """Report nothing."""
+
+    def abort_transaction(self, _: float) -> None:
+        raise KafkaException(KafkaError(KafkaError._FENCED, fatal=True))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        # The client's error came in the midst of a callback, which handled one of its own.
+        SystemError("<method 'poll'> returned NULL without setting an exception"),
+        # The call came before the client's error.
+        KafkaException(KafkaError(KafkaError._FATAL)),
+    ],
+)
+def test_a_relay_whose_producer_tells_no_reason_knows_that_it_is_fenced(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr("relay.kafka.publisher.Producer", lambda *_, **__: Fencing(error))
+    found = TransactionalPublisher(
+        {}, "progress", timeout=5, grace=1, stopped=lambda: False, slow=lambda _: None
+    )
+    with pytest.raises(Fenced, match="another relay has taken over"):
+        found.publish([LARGE], NOT_REACHED)
