@@ -26,7 +26,9 @@ def proven(*arguments: str, within: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize("capture", ["table", "wal"])
 def test_a_short_proof_meets_every_kind_of_trouble_and_finds_nothing_wrong(capture: str) -> None:
-    line = proven("--kills", "6", "--seconds", "300", "--capture", capture, within=250)
+    line = proven(
+        "--kills", "6", "--seconds", "300", "--pace", "0.03", "--capture", capture, within=250
+    )
     assert (line["lost"], line["duplicated"], line["out_of_order"]) == (0, 0, 0)
     assert line["events"] > 1_000
     assert min(line[name] for name in ("kills", "restarts", "pauses", "stalls", "takeovers")) > 1
@@ -35,7 +37,7 @@ def test_a_short_proof_meets_every_kind_of_trouble_and_finds_nothing_wrong(captu
 def test_a_short_proof_with_three_brokers_and_a_standby_finds_nothing_wrong() -> None:
     kinds = ["kill", "broker without peers", "crash of Kafka", "promotion", "woken command"]
     chosen = [argument for kind in kinds for argument in ("--only", kind)]
-    line = proven("--brokers", "3", "--seconds", "45", *chosen, within=280)
+    line = proven("--brokers", "3", "--seconds", "45", "--pace", "0.03", *chosen, within=280)
     assert (line["lost"], line["duplicated"], line["out_of_order"]) == (0, 0, 0)
     assert line["events"] > 1_000
     assert min(line[name] for name in ("kills", "isolations", "takeovers")) > 0

@@ -1,5 +1,6 @@
 """A real Prometheus sees the alerts of real auditors fire, each in its trouble."""
 
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.support.audited_log import drop_slot, relayed
 from tests.support.fix_stack import MakeTopic, Servers, new_database
 from tests.support.observing import all_fire, fired, observing
 from tests.support.relaying import installed
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -53,7 +55,9 @@ def test_alerts_of_the_auditor_fire_in_its_troubles(
         for name, each in (("found", found), ("away", away), ("gap", gap)):
             auditor = ends.enter_context(each.auditing(each.settings()))
             prometheus.watch({f"dovecote-audit-{name}": [port_of(auditor)]})
-        found.publish(found.write(3))
+        events, written = found.write(3), time.time()
+        until(lambda: time.time() > written + 0.05, within=5, what="records that come late")
+        found.publish(events)
         found.publish([Event(topic=found.topic, type="Audited", source="/shop", key="k", value=1)])
         all_fire(
             prometheus,
