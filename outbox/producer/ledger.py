@@ -41,10 +41,15 @@ class Ledger:
         """Return the answers for events that Kafka or the outbox has."""
         return self._notified([self.waiting.accepted(number, by) for number in numbers])
 
-    def refused(self, numbers: Iterable[int]) -> list[Answer]:
-        """Return the answers for events that neither is known to have."""
+    def refused(self, numbers: Iterable[int], why: str | None = None) -> list[Answer]:
+        """
+        Return the answers for events that neither is known to have.
+
+        `why` is what Postgres says of them; by default, why they do not get there.
+        """
         kafka = self.kafka_trouble or "not tried, as earlier events may be in the outbox"
-        reasons = f"Kafka: {kafka}; Postgres: {self.outbox_trouble or 'has not answered'}"
+        outbox = why or self.outbox_trouble or "has not answered"
+        reasons = f"Kafka: {kafka}; Postgres: {outbox}"
         return self._notified([self.waiting.refused(number, reasons) for number in numbers])
 
     def _notified(self, answers: list[Answer]) -> list[Answer]:

@@ -136,12 +136,15 @@ class Routing:
         """Number of lanes that go through the outbox; `EVERY` counts as one."""
         return len(self._roads)
 
-    def write(self) -> Sequence[int]:
-        """Return the events to write now, in this order, in one transaction."""
+    def write(self, most: int | None = None) -> Sequence[int]:
+        """
+        Return the events to write now, at most `most`, in this order, in one transaction.
+        """
         if self._writing:
             msg = "one transaction after the other"
             raise AssertionError(msg)
-        self._writing, self._queue = self._queue, []
+        most = len(self._queue) if most is None else most
+        self._writing, self._queue = self._queue[:most], self._queue[most:]
         return self._writing
 
     def written(self, token: int) -> Sequence[int]:

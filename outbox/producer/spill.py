@@ -14,6 +14,7 @@ from outbox.producer.options import Options
 from outbox.producer.pause import Pause
 from outbox.producer.routing import EVERY
 from outbox.producer.routing import RouteLimits as RoutingLimits
+from outbox.writing.append import is_of_events
 
 _log = logging.getLogger("dovecote.producer")
 
@@ -33,6 +34,8 @@ class Spill:
         self._longest = options.accept_timeout.total_seconds()
         self._writing, self._asking = Pause(0.05, 1.0), Pause(0.1, 5.0, 1.5)
         self._busy_since: float | None = None
+        self._most: int | None = None
+        """Most events of the next transaction, while one that Postgres refuses is looked for."""
 
     def run(self, ended: threading.Event) -> None:
         """Write and ask until `ended` is set."""
@@ -42,7 +45,7 @@ class Spill:
                 ledger.changed.wait_for(lambda: ended.is_set() or self._has_work(), _LOOK)
                 if ended.is_set() or not self._has_work():
                     continue
-                numbers = list(ledger.routing.write()) if ledger.routing.backlog else []
+                numbers = list(ledger.routing.write(self._most)) if ledger.routing.backlog else []
                 needs_token = ledger.routing.needs_token
                 self._busy_since = time.monotonic()
             if numbers:
@@ -77,16 +80,29 @@ class Spill:
             token = self._fallback.write([ledger.waiting[number].event for number in numbers])
         except (psycopg.Error, DovecoteError) as error:
             with ledger.changed:
-                self._failed(error)
-                late = ledger.waiting.older(numbers, than=time.monotonic() - self._longest)
-                ledger.routing.not_written(late)
-                answers = ledger.refused(late)
+                given_up = self._given_up(numbers, error)
+                ledger.routing.not_written(given_up)
+                answers = ledger.refused(given_up, first_line(error))
         else:
             with ledger.changed:
                 self._answered()
+                if self._most is not None:
+                    self._most = 2 * self._most if ledger.routing.backlog else None
                 answers = ledger.accepted(ledger.routing.written(token), "outbox")
                 self._asking.shorter()
         ledger.give(answers)
+
+    def _given_up(self, numbers: list[int], error: Exception) -> list[int]:
+        """Return the events not to try again; if one may be at fault, write fewer next time."""
+        if not is_of_events(error):
+            self._failed(error)
+            self._most = None
+            return self._ledger.waiting.older(numbers, than=time.monotonic() - self._longest)
+        self._answered()
+        # An error may last a moment only: the first attempt never counts.
+        is_found = self._most == len(numbers) == 1
+        self._most = max(1, len(numbers) // 2)
+        return numbers if is_found else []
 
     def _begin(self) -> None:
         try:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from outbox.errors import DovecoteError, NotAllowed, NoTransaction, SchemaMissing
 from outbox.event import Event, Limits
+from outbox.postgres.away import causes, is_at_fault, sqlstate_of
 from outbox.tracing import gate
 from outbox.writing import statements
 
@@ -56,7 +57,7 @@ class Append(NamedTuple):
             )
         if sqlstate == _INSUFFICIENT_PRIVILEGE:
             said = str(error).partition("\n")[0].rpartition(": ")[2]
-            more = " --topics …" if _RESTRICTED in said else ""
+            more = " --topics …" if _is_restricted(error) else ""
             advice = outbox_schema.advice("writer", str(role or "ROLE"), self.schema, more)
             if hides_rows(error):
                 advice = showing(self.schema)
@@ -64,9 +65,22 @@ class Append(NamedTuple):
         return None
 
 
+def is_of_events(error: BaseException) -> bool:
+    """Return whether an error may be the fault of one event, so that others could be written."""
+    return any(is_at_fault(each) or _is_restricted(each) for each in causes(error))
+
+
 def autocommit(remedy: str) -> NoTransaction:
     """Return the error for a connection that would commit each statement by itself."""
     return NoTransaction(f"connection is in autocommit mode; {remedy}")
+
+
+def _is_restricted(error: BaseException | None) -> bool:
+    return (
+        error is not None
+        and sqlstate_of(error) == _INSUFFICIENT_PRIVILEGE
+        and _RESTRICTED in str(error).partition("\n")[0]
+    )
 
 
 def _within(error: BaseException | None) -> bool:

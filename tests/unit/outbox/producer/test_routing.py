@@ -81,7 +81,7 @@ class World:
 
     def write(self) -> None:
         if not self.writing and self.routing.backlog:
-            self.writing = list(self.routing.write())
+            self.writing = list(self.routing.write(self.chance.choice([None, None, 1, 2])))
 
     def have_written(self) -> None:
         numbers, self.writing = self.writing, []
@@ -244,6 +244,16 @@ def test_what_is_unsure_goes_into_one_transaction_in_the_order_in_which_it_was_s
     routing.broken()
     assert routing.offer(5, b"a") is False
     assert routing.write() == [0, 2, 3, 4, 5]
+
+
+def test_a_part_of_them_is_written_first_and_what_failed_comes_before_the_rest() -> None:
+    routing = Routing(SMALL, fresh=True)
+    for number in range(5):
+        routing.offer(number, b"a")
+    assert (routing.write(3), routing.backlog) == ([0, 1, 2], 2)
+    routing.not_written([1])
+    assert (routing.write(2), routing.written(10)) == ([0, 2], [0, 2])
+    assert routing.write() == [3, 4]
 
 
 def test_a_key_stays_with_the_outbox_until_its_last_event_has_drained() -> None:
