@@ -1,8 +1,8 @@
 """The statements of a caller that waits, and the errors that it gets."""
 
+import json
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any
 
 from dedup.inbox import schema as inbox_schema
 from dedup.rules.waiting import LEASE, Sight, Wanted
@@ -14,38 +14,40 @@ from outbox.errors import (
     first_line,
 )
 from outbox.schema.templates import fill
-from outbox.waiting.asking import Asked
+from outbox.writing.statements import Statement
 
 CHANNEL = "dovecote_handled"
-LISTEN, UNLISTEN = f"LISTEN {CHANNEL}", f"UNLISTEN {CHANNEL}"
+LISTEN = Statement(f"LISTEN {CHANNEL}".encode(), [])
+UNLISTEN = Statement(f"UNLISTEN {CHANNEL}".encode(), [])
 
 # The codes for a missing function, schema and table.
 _MISSING = frozenset({"42883", "3F000", "42P01"})
 _NO_RIGHT, _READ_ONLY = "42501", "25006"
 
-_REGISTER = "SELECT {schema}.await_events(%s::text[], %s::text[], %s::bigint)"
+_REGISTER = "SELECT {schema}.await_events(%t::text[], %t::text[], %t::bigint)"
 _LOOK = (
-    "SELECT pg_catalog.pg_snapshot_xmin(s)::text::bigint,"
+    "SELECT pg_catalog.textout(pg_catalog.json_build_array("
+    "pg_catalog.pg_snapshot_xmin(s)::text::bigint,"
     " pg_catalog.pg_snapshot_xmax(s)::text::bigint, o.nr, o.round,"
-    " (extract(epoch FROM o.handled_at) * 1000000)::bigint, o.again"
+    " (extract(epoch FROM o.handled_at) * 1000000)::bigint, o.again)::text)"
     " FROM pg_catalog.pg_current_snapshot() AS s"
-    " LEFT JOIN {schema}.outcomes(%s::text[], %s::text[]) AS o ON true"
+    " LEFT JOIN {schema}.outcomes(%t::text[], %t::text[]) AS o ON true"
 )
 
 
-def register(schema: str, events: Sequence[Wanted]) -> Asked:
+def register(schema: str, events: Sequence[Wanted]) -> Statement:
     """Return the statement that asks the inbox to notify of events."""
-    return Asked(_filled(_REGISTER, schema), [*_arrays(events), round(LEASE * 1000)])
+    return Statement(_filled(_REGISTER, schema), [*_arrays(events), round(LEASE * 1000)])
 
 
-def look(schema: str, events: Sequence[Wanted]) -> Asked:
+def look(schema: str, events: Sequence[Wanted]) -> Statement:
     """Return the statement that asks for what has been handled; its rows are `Sight`s."""
-    return Asked(_filled(_LOOK, schema), _arrays(events))
+    return Statement(_filled(_LOOK, schema), _arrays(events))
 
 
-def lines(rows: Iterable[Any]) -> list[Sight]:
+def lines(rows: Iterable[str]) -> list[Sight]:
     """Return the rows of `look`."""
-    return [Sight(*row) for row in rows]
+    return [Sight(*json.loads(row)) for row in rows]
 
 
 def explained(error: BaseException, schema: str, role: str) -> DovecoteError | None:
@@ -88,5 +90,5 @@ def _arrays(events: Sequence[Wanted]) -> list[object]:
 
 
 @lru_cache(maxsize=64)
-def _filled(text: str, schema: str) -> str:
-    return fill(text, schema)
+def _filled(text: str, schema: str) -> bytes:
+    return fill(text, schema).encode()

@@ -11,7 +11,10 @@ from dedup.rules.waiting import Sight, Wanted
 from dedup.waiting import asking
 from outbox.postgres.ours import cursor
 from outbox.postgres.session import is_direct, is_direct_async
-from outbox.waiting.asking import Asked, ask, ask_async, committed, committed_async, role
+from outbox.waiting.asking import ask, ask_async, committed, committed_async, role
+from outbox.writing.statements import Statement
+
+_SESSION = Statement(b"SELECT pg_catalog.textout(pg_catalog.pg_backend_pid()::text)", [])
 
 
 class Line(Protocol):
@@ -86,7 +89,7 @@ class PsycopgLine:
         with committed(self._conn):
             asking.require_direct(direct=is_direct(self._conn))
             self._heard = Heard(self._conn)
-            cursor(self._conn).execute(asking.LISTEN)
+            cursor(self._conn).execute(asking.LISTEN.query)
 
     def register(self, schema: str, event: Wanted) -> None:
         """As `Line.register`."""
@@ -114,9 +117,9 @@ class PsycopgLine:
         if self._heard is not None:
             self._heard.stop()
             if not self._conn.closed:
-                ask(self._conn, Asked(asking.UNLISTEN))
+                ask(self._conn, asking.UNLISTEN)
 
-    def _ask(self, schema: str, asked: Asked) -> list[Any]:
+    def _ask(self, schema: str, asked: Statement) -> list[str]:
         try:
             return ask(self._conn, asked)
         except psycopg.Error as error:
@@ -136,7 +139,7 @@ class PsycopgAwaitedLine:
         """As `Line.listen`."""
         asking.require_direct(direct=await self._is_direct())
         self._heard = Heard(self._conn)
-        await ask_async(self._conn, Asked(asking.LISTEN))
+        await ask_async(self._conn, asking.LISTEN)
 
     async def register(self, schema: str, event: Wanted) -> None:
         """As `Line.register`."""
@@ -162,13 +165,13 @@ class PsycopgAwaitedLine:
         if self._heard is not None:
             self._heard.stop()
             if not self._conn.closed:
-                await ask_async(self._conn, Asked(asking.UNLISTEN))
+                await ask_async(self._conn, asking.UNLISTEN)
 
     async def _is_direct(self) -> bool:
         async with committed_async(self._conn):
             return await is_direct_async(self._conn)
 
-    async def _ask(self, schema: str, asked: Asked) -> list[Any]:
+    async def _ask(self, schema: str, asked: Statement) -> list[str]:
         try:
             return await ask_async(self._conn, asked)
         except psycopg.Error as error:
@@ -187,8 +190,8 @@ class AsyncpgLine:
 
     async def listen(self) -> None:
         """As `Line.listen`."""
-        session = await self._conn.fetchval("SELECT pg_catalog.pg_backend_pid()")
-        asking.require_direct(direct=session == self._conn.get_server_pid())
+        (session,) = await ask_async(self._conn, _SESSION)
+        asking.require_direct(direct=session == str(self._conn.get_server_pid()))
         self._payloads = set()
         self._conn.add_termination_listener(self._ended)
         await self._conn.add_listener(asking.CHANNEL, self._note)
@@ -228,7 +231,7 @@ class AsyncpgLine:
     def _ended(self, _conn: object) -> None:
         self._bell.set()
 
-    async def _ask(self, schema: str, asked: Asked) -> list[Any]:
+    async def _ask(self, schema: str, asked: Statement) -> list[str]:
         try:
             return await ask_async(self._conn, asked)
         except Exception as error:

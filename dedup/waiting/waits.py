@@ -18,7 +18,8 @@ from outbox.event import Event
 from outbox.postgres.away import COLLISIONS, says_away
 from outbox.postgres.overdue import AsyncConnection
 from outbox.postgres.session import is_direct_async
-from outbox.waiting.asking import Asked, ask_async
+from outbox.waiting.asking import ask_async
+from outbox.writing.statements import Statement
 
 _log = logging.getLogger("dovecote.waits")
 
@@ -149,7 +150,7 @@ class Waits:
         conn = await AsyncConnection.open(self._dsn, patience=self._patience)
         try:
             asking.require_direct(direct=await is_direct_async(conn))
-            await ask_async(conn, Asked(asking.LISTEN))
+            await ask_async(conn, asking.LISTEN)
             # A right that is missing is reported now, and not to the first caller.
             await self._ask(conn, asking.register(self._schema, []))
         except BaseException:
@@ -195,7 +196,7 @@ class Waits:
                     if not future.done():
                         future.set_result(found)
 
-    async def _ask(self, conn: AsyncConnection, asked: Asked) -> list[Any]:
+    async def _ask(self, conn: AsyncConnection, asked: Statement) -> list[str]:
         try:
             return await ask_async(conn, asked)
         except psycopg.Error as error:

@@ -20,15 +20,17 @@ from outbox.testing.rows import event_of, time_of
 from outbox.writing.kinds import AsyncConnection, SyncConnection
 from outbox.writing.psycopg import require_transaction
 
+# An application may load text as it likes, and cannot do so with cstring.
 _QUERY = """
-SELECT pg_catalog.json_build_object('wal', {schema}.writes_to_wal(), 'events', coalesce((
+SELECT pg_catalog.textout(pg_catalog.json_build_object(
+  'wal', {schema}.writes_to_wal(), 'events', coalesce((
     SELECT pg_catalog.json_agg(pg_catalog.json_build_array(
                topic, pg_catalog.encode(key, 'base64'), pg_catalog.encode(value, 'base64'), type,
                id, source, subject, "time", content_type, header_names,
                (SELECT pg_catalog.array_agg(pg_catalog.encode(each, 'base64') ORDER BY nr)
                   FROM pg_catalog.unnest(header_values) WITH ORDINALITY AS of_event(each, nr))
            ) ORDER BY position)
-      FROM {schema}.events WHERE {which}), '[]'))::text
+      FROM {schema}.events WHERE {which}), '[]'))::text)
 """
 _WHICH = {"own": "xid = pg_catalog.pg_current_xact_id_if_assigned()", "all": "true"}
 Which = Literal["own", "all"]

@@ -1,41 +1,33 @@
 """Ask something on a caller's connection, in a transaction of its own."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 
 from outbox.postgres.ours import async_cursor, cursor
+from outbox.writing.statements import Statement
 
 
-class Asked(NamedTuple):
-    """A statement with psycopg's placeholders, and its parameters."""
+def ask(conn: psycopg.Connection[Any], asked: Statement) -> list[str]:
+    """
+    Execute a statement, and return the first column of its rows, if it has any.
 
-    query: str
-    params: Sequence[object] = ()
-
-    def numbered(self) -> str:
-        """Return the query with Postgres' own placeholders."""
-        first, *others = self.query.split("%s")
-        return first + "".join(f"${nr}{text}" for nr, text in enumerate(others, 1))
-
-
-def ask(conn: psycopg.Connection[Any], asked: Asked) -> list[Any]:
-    """Execute a statement, and return its rows, if it has any."""
+    An answer that is read has to be of type cstring, which no codec of an application reaches.
+    """
     with committed(conn):
-        done = cursor(conn).execute(asked.query.encode(), asked.params or None)
-        return done.fetchall() if done.description else []
+        done = cursor(conn).execute(asked.query, asked.params or None)
+        return [row[0] for row in done.fetchall()] if done.description else []
 
 
-async def ask_async(conn: Any, asked: Asked) -> list[Any]:  # noqa: ANN401  # psycopg's or asyncpg's
+async def ask_async(conn: Any, asked: Statement) -> list[str]:  # noqa: ANN401  # psycopg's or asyncpg's
     """As `ask`, on a connection that has to be awaited."""
     if not isinstance(conn, psycopg.AsyncConnection):
-        found: list[Any] = await conn.fetch(asked.numbered(), *asked.params)
-        return found
+        return [row[0] for row in await conn.fetch(asked.numbered(), *asked.texts())]
     async with committed_async(conn):
-        done = await async_cursor(conn).execute(asked.query.encode(), asked.params or None)
-        return await done.fetchall() if done.description else []
+        done = await async_cursor(conn).execute(asked.query, asked.params or None)
+        return [row[0] for row in await done.fetchall()] if done.description else []
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Wait until the relay has published an event."""
 
 import asyncio
+import json
 import time
 from functools import lru_cache
 from typing import Any
@@ -14,20 +15,22 @@ from outbox.postgres.session import hides_rows
 from outbox.schema.belongings import showing
 from outbox.schema.templates import fill
 from outbox.waiting import connections, results
-from outbox.waiting.asking import Asked, ask, ask_async, role
+from outbox.waiting.asking import ask, ask_async, role
 from outbox.waiting.results import Lane, Parked, Published, TimedOut
 from outbox.writing.declared import to_event
 from outbox.writing.kinds import AsyncConnection, SyncConnection
+from outbox.writing.statements import Statement
 
 # The codes for a missing function and schema.
 _MISSING = frozenset({"42883", "3F000"})
 _NO_RIGHT, _READ_ONLY = "42501", "25006"
 
-_TOKEN = Asked("SELECT pg_catalog.pg_current_xact_id()::text")
+_TOKEN = Statement(b"SELECT pg_catalog.textout(pg_catalog.pg_current_xact_id()::text)", [])
 # The setting lasts until the end of the statement's transaction. If row-level security hid rows,
 # they would seem published.
 _DRAINED = (
-    "SELECT {schema}.drained(%s::text[]::xid8[], %s::bytea[])"
+    "SELECT pg_catalog.textout(pg_catalog.array_to_json("
+    "{schema}.drained(%t::text[]::xid8[], %b::bytea[]))::text)"
     " FROM pg_catalog.set_config('row_security', 'off', true)"
 )
 
@@ -65,7 +68,7 @@ def published(
         try:
             asked = _drained(schema, ask(driver, _TOKEN), lane)
             while True:
-                (((left, free),),) = ask(driver, asked)
+                left, free = json.loads(*ask(driver, asked))
                 after = time.monotonic() - began
                 if found := results.told(lane, left=left, free=free, after=after):
                     return found
@@ -93,7 +96,7 @@ async def published_async(
         try:
             asked = _drained(schema, await ask_async(driver, _TOKEN), lane)
             while True:
-                (((left, free),),) = await ask_async(driver, asked)
+                left, free = json.loads(*await ask_async(driver, asked))
                 after = time.monotonic() - began
                 if found := results.told(lane, left=left, free=free, after=after):
                     return found
@@ -107,14 +110,13 @@ async def published_async(
             raise
 
 
-def _drained(schema: str, token: list[Any], lane: Lane) -> Asked:
+def _drained(schema: str, token: list[str], lane: Lane) -> Statement:
     """
     Return the question whether all before a new transaction has left, and besides all of a lane.
 
     A snapshot that sees the new transaction sees all that were committed before it.
     """
-    nr = token[0][0]
-    return Asked(_filled(_DRAINED, schema), [[nr, nr], [None, lane.digest]])
+    return Statement(_filled(_DRAINED, schema), [token * 2, [None, lane.digest]])
 
 
 def _explained(error: BaseException, schema: str, by: str) -> DovecoteError | None:
@@ -138,5 +140,5 @@ def _explained(error: BaseException, schema: str, by: str) -> DovecoteError | No
 
 
 @lru_cache(maxsize=64)
-def _filled(text: str, schema: str) -> str:
-    return fill(text, schema)
+def _filled(text: str, schema: str) -> bytes:
+    return fill(text, schema).encode()

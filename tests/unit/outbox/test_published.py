@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from outbox import BadSettings, Event, Parked, Published
-from outbox.waiting.asking import Asked
 from outbox.waiting.results import (
     Lane,
     lane_of,
@@ -63,7 +62,3 @@ def test_looks_grow_rarer_up_to_one_a_second() -> None:
 def test_a_caller_whose_time_is_over_is_told_whom_to_ask() -> None:
     assert "within 2.5 s" in timed_out(2.5).said
     assert "dovecote relay doctor" in timed_out(2.5).said
-
-
-def test_placeholders_are_numbered_for_asyncpg() -> None:
-    assert Asked("SELECT %s, %s::text", [1, 2]).numbered() == "SELECT $1, $2::text"
