@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from dovecote.audit.away import away
-from dovecote.audit.rules.matching import Raw
+from dovecote.audit.rules.matching import Raw, milliseconds
 from dovecote.observe.topics import Topic, TopicAdmin
 from outbox.errors import DovecoteError
 from outbox.tokens.polled import PolledConsumer
@@ -125,7 +125,7 @@ class Topics:
                     topic,
                     partition,
                     offset,
-                    message.timestamp()[1],
+                    milliseconds(message.timestamp()[1]),
                     message.key(),
                     message.value(),
                     headers,

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from dovecote.push.rules.sending.ports import Outcome
+from outbox.timestamps import milliseconds
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _BOUNDS = [*map(floatToGoString, _SECONDS), "+Inf"]
@@ -170,6 +171,12 @@ class SubscriptionMetrics:
         self.stuck = metrics._stuck.labels(subscription)  # noqa: SLF001  # its own
         self.held_back = metrics._held_back.labels(subscription)  # noqa: SLF001  # its own
         self.lag = metrics._lag.labels(subscription)  # noqa: SLF001  # its own
+
+    def requested(self, timestamp: int, at: float) -> None:
+        """Count the first request for a record with this timestamp; `at` is in seconds."""
+        written = milliseconds(timestamp)
+        if written is not None:
+            self.added.observe(max(0.0, at - written / 1000))
 
     def attempted(self, outcome: Outcome, seconds: float) -> None:
         self.attempts[outcome] += 1

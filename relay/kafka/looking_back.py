@@ -22,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 from outbox.envelope import ID
 from outbox.kafka import headers_of, kafka_logger
 from outbox.kafka_errors import FORBIDDEN, require_answers, right, told
+from outbox.timestamps import milliseconds
 from outbox.tokens.source import for_client
 from relay.errors import Outage, Refused
 from relay.kafka.errors import MISSING
@@ -252,7 +253,7 @@ class LookingBack:
             return
         if self._doubts.has(topic, id_):
             self.found.setdefault(topic, set()).add(id_)
-        elif (sent_at := message.timestamp()[1]) >= self._since:
+        elif (sent_at := milliseconds(message.timestamp()[1]) or 0) >= self._since:
             known = Sent(str(UUID(bytes=id_)), topic, message.key(), sent_at)
             self._strangers.setdefault((topic, id_), known)
 

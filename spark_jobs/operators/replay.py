@@ -7,6 +7,7 @@ from typing import Any
 from dedup.replay.replay import OPERATORS as POLICIES
 from dedup.replay.replay import Kind, Line
 from dedup.replay.trace import Traced
+from outbox.timestamps import milliseconds
 from spark_jobs.operators.aggregation.settings import AggregationSettings, load_step
 from spark_jobs.operators.lines import line
 from spark_jobs.operators.reading import (
@@ -43,7 +44,8 @@ class TracedOperator:
         A record that is old by now has been waiting to be read, so the source has lagged since
         then.
         """
-        behind_from = record.timestamp + self._max_lag
+        written = milliseconds(record.timestamp)
+        behind_from = now if written is None else written + self._max_lag
         if behind_from < now and behind_from > self._now:
             yield from self._step([], behind_from)
         read = self._read(record.record(is_json=self._is_json), record)

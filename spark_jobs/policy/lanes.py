@@ -18,6 +18,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ha
 from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 
+from outbox.timestamps import milliseconds
 from spark_jobs.errors import JobError
 from spark_jobs.failures import failure
 from spark_jobs.policy.grouping import PARTITIONS, SHUFFLE, Choice
@@ -163,7 +164,7 @@ class Turns:
                 rows=Messages(
                     parts[0] if len(parts) == 1 else list(chain.from_iterable(parts)), self.ids
                 ),
-                newest=max((part[-1].timestamp()[1] for part in parts), default=0),
+                newest=_newest(part[-1].timestamp()[1] for part in parts),
                 here=(lane, self.config.partitions),
                 expired=sum(each.expired for each in found),
             )
@@ -202,7 +203,7 @@ class Turns:
             return Taken(
                 size=self._size(row[5] for part in parts for row in part),
                 rows=Shipped(list(chain.from_iterable(parts)), self.ids),
-                newest=max((part[-1][3] for part in parts), default=0),
+                newest=_newest(part[-1][3] for part in parts),
                 misplaced=sum(len(chunk[4]) for chunk in chunks if chunk[1] % lanes != lane),
                 expired=sum(chunk[3] for chunk in chunks),
             )
@@ -223,3 +224,8 @@ class Turns:
         for topic, partition, start, end in plan:
             ranges.setdefault(topic, {})[partition] = (start, end - 1)
         return BatchInput(digest=self.digest, ranges=ranges, way=self.way)
+
+
+def _newest(timestamps: Iterable[int]) -> int:
+    """Return the newest of the times that records say, in milliseconds; 0: none says any."""
+    return max((milliseconds(each) or 0 for each in timestamps), default=0)

@@ -1,6 +1,7 @@
 """`dovecote find`: twelve events in twelve states of real, running parts, and each is right."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ from dovecote.cli.main import app
 from dovecote.observe.find import Life, Query, find
 from dovecote.observe.sources import WatchSettings, read
 from outbox import Event
+from outbox.envelope import ATTEMPT, ERROR, ORIGIN, encode
 from tests.support.consuming import produce
 from tests.support.finding import System, system
 from tests.support.fix_stack import MakeTopic, Servers
@@ -201,3 +203,34 @@ def test_a_place_names_the_record_there(stack: Servers, topic: MakeTopic, tmp_pa
     assert not life_of(text, tmp_path, Query(key=b"", topic=name)).found
     missing = life_of(text, tmp_path, Query(id=str(uuid4()), topic=f"no-{name}"))
     assert "there is no topic" in missing.failures[0].error
+
+
+@pytest.mark.parametrize("unit", [1_000, 1_000_000])
+def test_a_record_is_found_whatever_the_unit_of_its_timestamp(
+    stack: Servers, topic: MakeTopic, tmp_path: Path, unit: int
+) -> None:
+    name, dead = topic(1, message_timestamp_after_max_ms=str(2**63 - 1)), topic()
+    event = Event(topic=name, key="k", type="T", value=1)
+    headers, at = encode(event)[2], int(event.time.timestamp() * 1000)
+    history: list[tuple[str, str | bytes | None]] = [
+        *headers,
+        (ATTEMPT, b"1"),
+        (ORIGIN, f"{name}/0/0".encode()),
+        (ERROR, b"no"),
+    ]
+    producer = Producer({"bootstrap.servers": stack.kafka.bootstrap})
+    producer.produce(name, b"1", b"k", headers=[*headers], timestamp=at * unit)
+    producer.produce(dead, b"1", b"k", headers=history, timestamp=at + 5_000)
+    assert producer.flush(patient(30)) == 0
+    text = f"""
+[kafka]
+"bootstrap.servers" = "{stack.kafka.bootstrap}"
+[sources.consumer.billing]
+group = "billing-{name}"
+topics = ["{name}"]
+retries = {{ dead_letter_topic = "{dead}" }}
+"""
+    for since in (None, event.time - timedelta(minutes=1)):
+        life = life_of(text, tmp_path, Query(id=event.id, since=since))
+        assert [each.id for each in life.events] == [event.id], life.as_json()
+        assert life.events[0].state("consumer/billing") == "dead", life.as_json()

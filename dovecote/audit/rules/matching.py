@@ -12,6 +12,7 @@ LOG = 1 << 60
 """Rows that were read from the write-ahead log have positions from here on."""
 
 _LONGEST_KEY = 40
+_YEAR_10000 = 253_402_300_800_000
 _MOST_SOURCES = 50_000
 _COPIES = frozenset({"dovecote_attempt", "dovecote_round", "dovecote_origin", "dovecote_group"})
 """A record with one of these is a copy: requeued, or on its way through retries."""
@@ -37,7 +38,7 @@ class Seen(NamedTuple):
     partition: int
     offset: int
     at: int
-    """The record's timestamp."""
+    """The record's timestamp, in milliseconds; 0: it has none."""
     digest: bytes
     seen: int
     key: bytes | None
@@ -45,7 +46,7 @@ class Seen(NamedTuple):
 
 
 Raw: TypeAlias = tuple[int, int, int, int, bytes | None, bytes | None, list[tuple[str, bytes]]]
-"""A record: topic, partition, offset, timestamp, key, value, headers."""
+"""A record: topic, partition, offset, its time in milliseconds, key, value, headers."""
 
 Read: TypeAlias = tuple[int, int, str, str, bytes, bytes]
 """A row: position, when it was written, topic, source, id, digest."""
@@ -375,3 +376,14 @@ def placed(place: int) -> tuple[int, int, int]:
         within >> _OFFSET_BITS,
         within & ((1 << _OFFSET_BITS) - 1),
     )
+
+
+def milliseconds(timestamp: int) -> int:
+    """
+    Return a record's timestamp in milliseconds since 1970; 0: the record has none.
+
+    Some producers write microseconds or nanoseconds, which would be years after 9999.
+    """
+    while timestamp >= _YEAR_10000:
+        timestamp //= 1_000
+    return max(0, timestamp)

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
@@ -12,7 +12,7 @@ from dedup.rules.identity import identity
 from dedup.rules.unread import Place
 from dovecote.observe.find import batches
 from dovecote.observe.find.matching import matcher
-from dovecote.observe.find.rules.facts import Batch, Outcome, Taker, place_of
+from dovecote.observe.find.rules.facts import Batch, Outcome, Taker, place_of, written_at
 from dovecote.observe.find.rules.outcome import POLICIES, Known, Rival, is_result, outcome
 from dovecote.observe.find.rules.plan import Target
 from dovecote.observe.find.rules.query import Query, Span
@@ -134,7 +134,9 @@ def _of_key(job: Job, record: Record, place: Place) -> tuple[list[Rival] | None,
     """
     if not record.key:
         return ([] if record.key is None else None), []
-    at = datetime.fromtimestamp(record.timestamp / 1000, UTC)
+    at = written_at(record)
+    if at is None:
+        return None, []
     query = Query(key=record.key, since=at - _NEAR, until=at + _NEAR)
     span = Span(record.timestamp - _ms(_NEAR), record.timestamp + _ms(_NEAR))
     outputs = [each for each in job.taker.outputs if each not in job.topics]

@@ -19,6 +19,7 @@ from dovecote.observe.reading import GROUP
 from outbox.envelope import Record
 from outbox.kafka import fields_of, kafka_logger
 from outbox.kafka_errors import FORBIDDEN, OF_GROUP, require_answers, right, told
+from outbox.timestamps import milliseconds
 from outbox.tokens.source import for_client
 
 _log = kafka_logger("dovecote.observe.kafka")
@@ -43,7 +44,7 @@ class Searched:
     """The records that were found, and the stretches that were read for them."""
 
     records: list[Record] = field(default_factory=list)
-    """Without their values."""
+    """Without their values, and with their times in milliseconds."""
     looked: dict[str, LookedAt] = field(default_factory=dict)
     failures: list[PartFailure] = field(default_factory=list)
     left_out: int = 0
@@ -200,13 +201,13 @@ class Search:
 
     def _take(self, stretch: _Stretch, message: Any) -> bool:  # noqa: ANN401  # confluent-kafka has no types of its own
         """Take a record; return whether the stretch ends with it."""
-        at = message.timestamp()[1]
+        at = max(0, _written(message))
         stretch.at = max(stretch.at, at)
         if stretch.until is not None and at > stretch.until:
             return True
         if self._matches(stretch.target.role, message):
             kind = of_topic(Record, self._ids.get(message.topic()))
-            record = kind(*fields_of(message))._replace(value=None)
+            record = _found(message, kind)
             self._keep(record, stretch.target.role)
             self._seen.add(record.topic)
             if stretch.target.first:
@@ -315,7 +316,7 @@ def record_at(kafka: Mapping[str, str], topic: str, partition: int, offset: int)
                 continue
             error = message.error()
             if error is None:
-                found = Record(*fields_of(message))._replace(value=None)
+                found = _found(message)
                 return found if found.offset == offset else None
             if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's name
                 return None
@@ -350,5 +351,15 @@ def _passes(error: KafkaError) -> bool:
     return error.code() in _PASSING
 
 
-def _time(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+def _found(message: Any, kind: type[Record] = Record) -> Record:  # noqa: ANN401  # as above
+    """Return a record without its value, with its time in milliseconds, or -1 without one."""
+    return kind(*fields_of(message))._replace(value=None, timestamp=_written(message))
+
+
+def _written(message: Any) -> int:  # noqa: ANN401  # as above
+    at = milliseconds(message.timestamp()[1])
+    return -1 if at is None else at
+
+
+def _time(at: int) -> datetime:
+    return datetime.fromtimestamp(at / 1000, UTC)

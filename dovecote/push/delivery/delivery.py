@@ -215,7 +215,7 @@ class DeliveryHandler:
         if not self._client.begin(message, attempt.begun(self, message, slot).took):
             self.gate.leave(passed, "nothing")
             return False
-        self._numbers.added.observe(max(0.0, at - record.timestamp / 1000))
+        self._numbers.requested(record.timestamp, at)
         return True
 
     def succeeded(self, attempt: Sending, answer: Answer) -> None:
@@ -264,7 +264,7 @@ class DeliveryHandler:
             number = 1 if request.is_first else _attempt(record)
             at, began = time.time(), self._clock()
             if number == 1:
-                self._numbers.added.observe(max(0.0, at - record.timestamp / 1000))
+                self._numbers.requested(record.timestamp, at)
             span = self._spans.begin(record, number)
             attempt = Sending(
                 record, passed, request.event, number=number, at=at, began=began, span=span

@@ -140,3 +140,19 @@ def test_late_events_do_not_keep_the_key_of_a_call_alive(emit: str) -> None:
         assert {type(each) for each in outputs} == {Late}
     state, outputs, _ = operator.step(state, [record("A", 0, 5)], 1001)
     assert outputs == []
+
+
+@pytest.mark.parametrize("unit", [1_000, 1_000_000])
+def test_replay_says_the_same_of_timestamps_in_other_units(unit: int) -> None:
+    settings = _sessions(stream_time="per_key", close_after="5s", max_lag="1m")
+    old = NOW - HOUR
+    found = [
+        _lines(
+            settings,
+            {"timestamp": old * each, "value": 1},
+            {"timestamp": (old + 100) * each, "value": 2, "arrival": NOW + 20_000},
+        )
+        for each in (1, unit)
+    ]
+    assert found[0] == found[1]
+    assert [each["value"] for each in found[1] if each["kind"] == "result"][-1] == [1, 2]

@@ -5,7 +5,16 @@ from uuid import UUID
 import pytest
 
 from dovecote.audit.rules.ids import digest, partition_of
-from dovecote.audit.rules.matching import Bounds, Matcher, Raw, Read, Seen, place_of, placed
+from dovecote.audit.rules.matching import (
+    Bounds,
+    Matcher,
+    Raw,
+    Read,
+    Seen,
+    milliseconds,
+    place_of,
+    placed,
+)
 
 ID = [UUID(int=(0x7000 << 64) | 1 << 63 | n) for n in range(4)]
 
@@ -89,3 +98,9 @@ def test_a_second_record_of_a_row_stays_open() -> None:
 def test_a_place_is_one_number(place: tuple[int, int, int]) -> None:
     seen = Seen(0, place[1], place[2], 0, b"", 0, None, "")
     assert placed(place_of(seen, place[0])) == place
+
+
+@pytest.mark.parametrize("unit", [1, 1_000, 1_000_000])
+def test_a_time_is_in_milliseconds_whatever_the_unit_of_its_timestamp(unit: int) -> None:
+    assert milliseconds(1_700_000_000_000 * unit) == 1_700_000_000_000
+    assert milliseconds(-1) == 0

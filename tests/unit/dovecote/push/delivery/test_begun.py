@@ -17,6 +17,7 @@ from dovecote.push.rules.sending.ports import AttemptReport
 from dovecote.push.rules.sending.request import Request
 from dovecote.push.rules.subscription.subscription import subscription
 
+NOW = 1_700_000_000
 WHOLE = (("ce_id", b"e1"), ("ce_source", b"/shop"), ("ce_type", b"Paid"), ("ce_time", b"now"))
 PLAIN: dict[str, Any] = {
     "id": "s",
@@ -188,3 +189,16 @@ def test_what_fails_behind_an_answer_is_the_records_result() -> None:
         assert one.gate.in_flight == 0
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "added"), [(95_000, 5), (NOW * 1_000_000, 5), (NOW * 1_000_000_000, 5), (-1, 0)]
+)
+def test_the_time_before_the_first_request_is_known_in_any_unit(
+    timestamp: int, added: float
+) -> None:
+    numbers = Metrics().of("s")
+
+    numbers.requested(timestamp, 100 if timestamp == 95_000 else NOW + 5)
+
+    assert numbers.added.buckets()[1] == added
