@@ -35,6 +35,8 @@ class Health:
     brokers: Mapping[str, Proof] = field(default_factory=dict)
     reports: Mapping[str, DeliveryReport] = field(default_factory=dict)
     """The last report on each subscription of this process."""
+    unrecorded: Callable[[], str] = str
+    """Returns why attempts are not recorded; empty: they are."""
     is_ending: bool = False
     _followed: float = field(default_factory=time.monotonic)
 
@@ -50,6 +52,7 @@ class Health:
             starting=self.failure == _STARTING,
             ending=self.is_ending,
             followed=time.monotonic() - self._followed,
+            unrecorded=self.unrecorded(),
             brokers=[(name, each.seconds, each.trouble) for name, each in brokers],
             subscriptions=[each.condition().state for each in self.reports.values()],
         )

@@ -109,6 +109,7 @@ def running(
             every=settings.poll.total_seconds(),
             turned=journal.turned,
         )
+        feed.health.unrecorded = lambda: journal.trouble
         scopes = settings.api.scopes() or _own(settings.api, environ)
         known = ReadyWithTokens(feed.health)
         numbers = StateNumbers(

@@ -13,12 +13,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from dovecote.push.api.access import hashed
 from dovecote.push.process import Running
-from dovecote.push.rules.sending.ports import AttemptReport
 from dovecote.push.store import schema
 from dovecote.push.store.lease import Lease
 from tests.support.crews import new_role
 from tests.support.fix_stack import MakeTopic, Servers
-from tests.support.idle_push import LEAST, Client, Idle, idle, installed, push_settings
+from tests.support.idle_push import LEAST, Client, Idle, attempt, idle, installed, push_settings
 from tests.support.waiting import patient, until
 
 TOLD = "s3-told-by-the-environment"
@@ -213,7 +212,7 @@ def test_subscriptions_and_what_came_of_them_survive_a_restart(
         for number in range(150):
             engine.book.attempted(attempt("a", number))
         engine.book.attempted(attempt("nobody", 0))
-        engine.book.disable("a", "it answered 410")
+        engine.book.disable("a", LEAST["endpoint"]["url"], "it answered 410")
         until(
             lambda: client("GET", "/subscriptions/a").body["status"]["state"] == "disabled",
             within=5,
@@ -234,23 +233,6 @@ def test_subscriptions_and_what_came_of_them_survive_a_restart(
         # others.
         assert "X-Ref" not in engine.work
         assert "PUSH_SECRET_T is not set" in found.feed.snapshot()["a"].trouble
-
-
-def attempt(id_: str, number: int) -> AttemptReport:
-    return AttemptReport(
-        subscription=id_,
-        event_id=f"e{number}",
-        topic="t",
-        partition=0,
-        offset=number,
-        key="k\0",
-        number=1,
-        at=1e9,
-        seconds=0.01,
-        status=200 if number % 2 == 0 else 500,
-        outcome="delivered" if number % 2 == 0 else "retry",
-        detail="<b>no\udcff\0",
-    )
 
 
 def test_two_processes_follow_the_same_subscriptions(tables: str, stack: Servers) -> None:

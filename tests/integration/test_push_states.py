@@ -32,6 +32,7 @@ def test_410_disables_the_subscription_and_loses_nothing(stack: Servers, topic: 
     with Endpoint(lambda _: gone) as endpoint:
         with pushing(kafka, subscribed(name, endpoint.url)) as push:
             until(lambda: name in push.book.disabled, within=20, what="disabled")
+            assert push.book.disabled[name].startswith(f"{endpoint.url}: ")
             assert "410" in push.snapshot(name).trouble
         assert len(endpoint.requests) == 1
         gone = Reply()

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from dovecote.cli.push.subscriptions import list_
 from tests.support.fix_stack import Servers
-from tests.support.idle_push import LEAST, TOKEN, Client, idle, installed, push_settings
+from tests.support.idle_push import LEAST, TOKEN, Client, attempt, idle, installed, push_settings
 from tests.support.waiting import until
 
 push_list = typer.Typer()
@@ -85,3 +85,59 @@ def test_what_is_stored_and_bad_stops_no_start_is_shown_and_can_be_deleted(
             assert client("POST", "/subscriptions/slack/replay", start).status != 503
             left = [each["id"] for each in client("GET", "/subscriptions").body]
             assert left == ["namesake", "slack"]
+
+
+def test_a_table_that_is_missing_for_a_while_loses_no_attempt_and_no_410(
+    database: str, stack: Servers
+) -> None:
+    # As during a restore: the thread that writes both ended at the first such error, for good.
+    with (
+        installed(database) as dsn,
+        psycopg.connect(dsn, autocommit=True) as conn,
+        idle(push_settings(dsn, stack.kafka.bootstrap)) as (running, engine),
+    ):
+        client = Client(running.at.port)
+        assert client("POST", "/subscriptions", LEAST).status == 201
+        conn.execute("ALTER TABLE push.attempts RENAME TO away")
+        engine.book.attempted(attempt("slack", 1))
+
+        def reason() -> str:
+            return str(client("GET", "/readyz").body["reason"])
+
+        until(lambda: "attempts are not recorded" in reason(), within=10, what="it says so")
+        assert client("GET", "/readyz").status == 200
+        conn.execute("ALTER TABLE push.away RENAME TO attempts")
+        engine.book.disable("slack", ENDPOINT["url"], "it answered 410")
+        until(
+            lambda: client("GET", "/subscriptions/slack").body["status"]["state"] == "disabled",
+            within=10,
+            what="disabled",
+        )
+        until(
+            lambda: len(client("GET", "/subscriptions/slack/attempts").body) == 1,
+            within=10,
+            what="the attempt is recorded",
+        )
+        until(lambda: "not recorded" not in reason(), within=10, what="it is well again")
+
+
+def test_a_late_410_of_an_endpoint_that_was_changed_disables_nothing(
+    database: str, stack: Servers
+) -> None:
+    with (
+        installed(database) as dsn,
+        idle(push_settings(dsn, stack.kafka.bootstrap)) as (running, engine),
+    ):
+        client = Client(running.at.port)
+        for id_ in ("changed", "same"):
+            assert client("POST", "/subscriptions", {**LEAST, "id": id_}).status == 201
+        new = {"set": {"endpoint.url": "https://hooks.example/new"}}
+        assert client("PATCH", "/subscriptions/changed", new).status == 200
+        for id_ in ("changed", "same"):
+            engine.book.disable(id_, ENDPOINT["url"], "it answered 410")
+
+        def state(id_: str) -> str:
+            return str(client("GET", f"/subscriptions/{id_}").body["status"]["state"])
+
+        until(lambda: state("same") == "disabled", within=10, what="disabled")
+        assert state("changed") == "active"

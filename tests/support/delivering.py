@@ -173,8 +173,8 @@ class Noted:
     def attempted(self, attempt: AttemptReport) -> None:
         self.attempts.append(attempt)
 
-    def disable(self, id_: str, reason: str) -> None:
-        self.disabled[id_] = reason
+    def disable(self, id_: str, url: str, reason: str) -> None:
+        self.disabled[id_] = f"{url}: {reason}"
 
 
 @dataclass

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from dovecote.push.api.access import hashed
 from dovecote.push.process import Running, running
-from dovecote.push.rules.sending.ports import Book, Delivers, DeliveryReport, Work
+from dovecote.push.rules.sending.ports import AttemptReport, Book, Delivers, DeliveryReport, Work
 from dovecote.push.settings import PushSettings
 from dovecote.push.store import schema
 from tests.support.waiting import patient
@@ -127,3 +127,21 @@ def idle(settings: PushSettings, **environ: str) -> Iterator[tuple[Running, Idle
 
     with running(settings, make, environ) as found:
         yield found, made[0]
+
+
+def attempt(id_: str, number: int) -> AttemptReport:
+    """Return an attempt with text that Postgres would not take."""
+    return AttemptReport(
+        subscription=id_,
+        event_id=f"e{number}",
+        topic="t",
+        partition=0,
+        offset=number,
+        key="k\0",
+        number=1,
+        at=1e9,
+        seconds=0.01,
+        status=200 if number % 2 == 0 else 500,
+        outcome="delivered" if number % 2 == 0 else "retry",
+        detail="<b>no\udcff\0",
+    )

@@ -374,7 +374,7 @@ class DeliveryHandler:
             self._gone = reason
             _log.warning("%s is disabled: %s", self._subscription.id, reason)
             self.end()
-            self._book.disable(self._subscription.id, reason)
+            self._book.disable(self._subscription.id, self._subscription.endpoint.url, reason)
 
     def _pause(self, seconds: float) -> timedelta:
         # While everything ends, a record that comes back at once would do so again and again.

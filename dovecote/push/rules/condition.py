@@ -109,6 +109,8 @@ class PushSeen:
     ending: bool = False
     followed: float = 0.0
     """Since Postgres answered."""
+    unrecorded: str = ""
+    """Why attempts are not recorded; empty: they are."""
     brokers: Sequence[tuple[str, float | None, str]] = ()
     """Each broker's name, since when it was heard, and why not; None: never yet."""
     subscriptions: Sequence[State] = ()
@@ -129,6 +131,8 @@ def _without_servers(seen: PushSeen) -> tuple[State, str] | None:  # noqa: PLR09
         return State.FAILING, seen.failure
     if seen.followed > MINUTE:
         return State.UNKNOWN, f"Postgres was not heard for {seen.followed:.0f} s"
+    if seen.unrecorded:
+        return State.FAILING, f"attempts are not recorded: {seen.unrecorded}"
     if away := [f"broker {name!r}: {why}" for name, _, why in seen.brokers if why]:
         return State.FAILING, "; ".join(away)
     if new := [name for name, heard, _ in seen.brokers if heard is None]:

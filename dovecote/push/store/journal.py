@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from dovecote.process.logs import one_line
 from dovecote.push.errors import RequestRefused
 from dovecote.push.rules.reversals import Reversals
 from dovecote.push.rules.sending.ports import AttemptReport
@@ -19,8 +20,9 @@ class Journal:
     """
     The engine's `Book`: its own thread writes, once a second at most.
 
-    For each subscription it keeps the last attempts and counts the others. While Postgres is away
-    both wait in memory, which they do not fill. It lets go of what Postgres refuses to keep.
+    For each subscription it keeps the last attempts and counts the others. While Postgres is away,
+    or fails in any other way, both wait in memory, which they do not fill. It lets go of what
+    Postgres refuses to keep.
     """
 
     def __init__(self, store: Store, notes: Notes, *, every: float = 1.0) -> None:
@@ -28,10 +30,12 @@ class Journal:
         self._lock = threading.Lock()
         self._attempts: dict[str, deque[AttemptReport]] = {}
         self._counts: dict[str, list[int]] = {}
-        self._gone: dict[str, str] = {}
+        self._gone: dict[tuple[str, str], str] = {}
         self._reversals = Reversals()
         self.turned = threading.Event()
         """Set whenever a subscription begins or ends to fail."""
+        self.trouble = ""
+        """Why nothing is written for now; empty: it is."""
         self._stop, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="push-journal", daemon=True)
 
@@ -62,10 +66,10 @@ class Journal:
             ):
                 self.turned.set()
 
-    def disable(self, id_: str, reason: str) -> None:
+    def disable(self, id_: str, url: str, reason: str) -> None:
         """Disable a subscription in the database, which notifies every process."""
         with self._lock:
-            self._gone[id_] = reason
+            self._gone[id_, url] = reason
         self._wake.set()
 
     def _run(self) -> None:
@@ -78,25 +82,31 @@ class Journal:
         self._write_and_say()
 
     def _write_and_say(self) -> None:
-        for write in (self._disable, self._write):
-            self._or_later(write)
+        found = [self._or_later(write) for write in (self._disable, self._write)]
+        self.trouble = next(filter(None, found), "")
 
-    def _or_later(self, write: Callable[[], None]) -> None:
+    def _or_later(self, write: Callable[[], None]) -> str:
+        """Return why it is done later; empty: it is done, or never will be."""
         try:
             write()
         except RequestRefused as error:
             _log.warning("some attempts are not recorded: %s", error)
         except DovecoteError as error:
             _log.warning("attempts are not recorded for now: %s", error)
+            return str(error)
+        except Exception as error:  # noqa: BLE001  # without this thread nothing more would be written
+            _log.exception("attempts are not recorded for now")
+            return f"{type(error).__name__}: {one_line(str(error))}"
+        return ""
 
     def _disable(self) -> None:
         with self._lock:
             gone = dict(self._gone)
-        for id_, reason in gone.items():
-            self._store.disable(id_, reason)
-            _log.warning("subscription %s is disabled: %s", id_, reason)
+        for (id_, url), reason in gone.items():
+            if self._store.disable(id_, url, reason):
+                _log.warning("subscription %s is disabled: %s", id_, reason)
             with self._lock:
-                self._gone.pop(id_, None)
+                self._gone.pop((id_, url), None)
 
     def _write(self) -> None:
         with self._lock:
@@ -111,7 +121,7 @@ class Journal:
             )
         except RequestRefused:
             raise  # it would be refused again, and with it all that comes later
-        except DovecoteError:
+        except Exception:
             self._take_back(attempts, counts)
             raise
 

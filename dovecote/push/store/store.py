@@ -216,15 +216,20 @@ class Store:
             )
             return _one(self._read(conn, "WHERE id = %s", id_), id_)
 
-    def disable(self, id_: str, reason: str) -> None:
-        """Disable a subscription, if it exists and is active."""
+    def disable(self, id_: str, url: str, reason: str) -> bool:
+        """
+        Disable a subscription, if it is active and its endpoint is `url`; return whether it was.
+
+        An answer of an endpoint that it had before says nothing about the present one.
+        """
         with self._tables.begin() as conn:
-            self._tables.execute(
+            done = self._tables.execute(
                 conn,
                 "UPDATE {}.subscriptions SET since = now(), state = 'disabled', reason = %s"
-                " WHERE id = %s AND state = 'active'",
-                *(reason, id_),
+                " WHERE id = %s AND state = 'active' AND spec -> 'endpoint' ->> 'url' = %s",
+                *(reason, id_, url),
             )
+            return done.rowcount > 0
 
     def begin_pause(self, ids: Sequence[str], reason: str) -> list[str]:
         """

@@ -95,8 +95,8 @@ class Book(Protocol):
     def attempted(self, attempt: AttemptReport) -> None:
         """Note an attempt for operators to look at, unless there are too many of them."""
 
-    def disable(self, id_: str, reason: str) -> None:
-        """Stop delivering a subscription, in all processes: its endpoint is gone."""
+    def disable(self, id_: str, url: str, reason: str) -> None:
+        """Stop delivering a subscription, in all processes: its endpoint, `url`, is gone."""
 
 
 class Delivers(Protocol):

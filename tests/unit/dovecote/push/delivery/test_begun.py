@@ -62,7 +62,7 @@ class Book(list[AttemptReport]):
     def attempted(self, attempt: AttemptReport) -> None:
         self.append(attempt)
 
-    def disable(self, id_: str, reason: str) -> None:
+    def disable(self, id_: str, url: str, reason: str) -> None:
         """Do nothing: its reports say it."""
 
 

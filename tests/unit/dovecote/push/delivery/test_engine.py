@@ -7,8 +7,8 @@ class Unread:
     def attempted(self, attempt: AttemptReport) -> None:
         """Forget it."""
 
-    def disable(self, id_: str, reason: str) -> None:
-        raise AssertionError((id_, reason))
+    def disable(self, id_: str, url: str, reason: str) -> None:
+        raise AssertionError((id_, url, reason))
 
 
 def work(id_: str) -> Work:

@@ -69,7 +69,7 @@ class Forgetful:
     def attempted(self, attempt: AttemptReport) -> None:
         """Keep nothing."""
 
-    def disable(self, id_: str, reason: str) -> None:
+    def disable(self, id_: str, url: str, reason: str) -> None:
         """Do nothing: no endpoint answers 410 here."""
 
 

@@ -118,6 +118,7 @@ def test_a_subscription_is_as_its_processes_say(
         ({"starting": True, "failure": "x"}, State.STARTING, "starting"),
         ({"ending": True, "failure": "x"}, State.DRAINING, "in flight"),
         ({"failure": "Postgres: away"}, State.FAILING, "Postgres: away"),
+        ({"unrecorded": "no table"}, State.FAILING, "attempts are not recorded: no table"),
         ({"followed": 61.0}, State.UNKNOWN, "Postgres was not heard for 61 s"),
         ({"brokers": [("a", 3.0, ""), ("b", None, "down")]}, State.FAILING, "broker 'b': down"),
         ({"brokers": [("a", None, "")]}, State.STARTING, "broker 'a' has not answered yet"),

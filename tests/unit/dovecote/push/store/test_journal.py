@@ -2,19 +2,19 @@
 
 from typing import Any
 
+import psycopg
 import pytest
 
 from dovecote.push.errors import Away, RequestRefused
 from dovecote.push.rules.sending.ports import AttemptReport
 from dovecote.push.store.journal import Journal
-from outbox.errors import DovecoteError
 from tests.support.waiting import until
 
 
 class Kept:
     """Notes that refuse what they are told to."""
 
-    def __init__(self, *errors: DovecoteError) -> None:
+    def __init__(self, *errors: Exception) -> None:
         self.errors = [*errors]
         self.events: list[str] = []
 
@@ -43,10 +43,14 @@ def attempt(event_id: str) -> AttemptReport:
 
 @pytest.mark.parametrize(
     ("error", "kept"),
-    [(RequestRefused("no"), ["second"]), (Away("not now"), ["first", "second"])],
+    [
+        (RequestRefused("no"), ["second"]),
+        (Away("not now"), ["first", "second"]),
+        (psycopg.errors.UndefinedTable("no table"), ["first", "second"]),
+    ],
 )
-def test_a_refused_attempt_is_let_go_and_one_of_an_outage_is_written_later(
-    error: DovecoteError, kept: list[str]
+def test_a_refused_attempt_is_let_go_and_any_other_is_written_later(
+    error: Exception, kept: list[str]
 ) -> None:
     notes = Kept(error)
     journal = Journal(None, notes, every=0.01)  # type: ignore[arg-type]  # it disables nothing

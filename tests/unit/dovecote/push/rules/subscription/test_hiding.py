@@ -55,7 +55,7 @@ class Noted(list[AttemptReport]):
     def attempted(self, attempt: AttemptReport) -> None:
         self.append(attempt)
 
-    def disable(self, id_: str, reason: str) -> None:
+    def disable(self, id_: str, url: str, reason: str) -> None:
         """Do nothing: no subscription is ever disabled here."""
 
 
