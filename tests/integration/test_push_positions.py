@@ -1,17 +1,21 @@
 """A group goes on from the position that is set, and is not moved while somebody reads with it."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from dovecote.push.api.positions import Positions
 from dovecote.push.errors import Conflict, RequestRefused
 from dovecote.push.rules.subscription.sections import At, Offsets
 from dovecote.push.rules.subscription.subscription import subscription
+from dovecote.push.store.lease import Lease
 from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.idle_push import LEAST, Client, idle, installed, push_settings
 from tests.support.waiting import patient, until
 
 FIRST = 1_700_000_000_000
@@ -75,3 +79,44 @@ def test_a_group_that_somebody_is_in_is_not_moved(stack: Servers, filled: str) -
     finally:
         member.close()
     positions.wait_until_empty(found.group_id, seconds=5)
+
+
+def test_one_that_is_made_anew_begins_where_it_says_although_its_last_reader_ends_later(
+    stack: Servers, filled: str, database: str
+) -> None:
+    kafka, group = stack.kafka.bootstrap, f"{filled}.group"
+    first, last = [TopicPartition(filled, 0, 2)], [TopicPartition(filled, 0, 10)]
+    made = {**LEAST, "topics": [], "partitions": [{"topic": filled, "numbers": [0]}]}
+    made |= {"group": group, "start": {"offsets": {filled: {"0": 2}}}}
+    with (
+        installed(database) as dsn,
+        idle(push_settings(dsn, kafka)) as (running, _),
+        closing(Consumer({"bootstrap.servers": kafka, "group.id": group})) as consumer,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        client, reader = Client(running.at.port), Lease(dsn, "push", "slack")
+        assert reader.take(lambda: None)  # as the reader of one that was just deleted
+        asked = pool.submit(client, "POST", "/subscriptions", made)
+        assert not wait([asked], timeout=2).done
+        consumer.commit(offsets=last, asynchronous=False)  # the last thing that a reader does
+        reader.close()
+        assert asked.result(patient(40)).status == 201
+        assert consumer.committed([TopicPartition(filled, 0)]) == first
+
+
+def test_a_new_one_whose_group_somebody_is_in_is_refused_with_the_reason(
+    stack: Servers, filled: str, database: str
+) -> None:
+    kafka, group = stack.kafka.bootstrap, f"{filled}.group"
+    made = {**LEAST, "topics": [filled], "group": group}
+    made |= {"start": {"offsets": {filled: {"0": 2}}}}
+    with (
+        installed(database) as dsn,
+        idle(push_settings(dsn, kafka)) as (running, _),
+        closing(Consumer({"bootstrap.servers": kafka, "group.id": group})) as member,
+    ):
+        member.subscribe([filled])
+        until(lambda: member.poll(0.1) or member.assignment(), within=20, what="a member")
+        refused = Client(running.at.port)("POST", "/subscriptions", made)
+        assert refused.status == 409, refused
+        assert "pause whatever reads with it" in refused.body["error"]

@@ -78,20 +78,24 @@ class Control:
         kafka = self._kafka(caller, wanted)
         owner = self._owners.at(wanted.id) if caller.scope.sees_all else caller.scope.owner
         owner, most = owner or caller.scope.owner, caller.scope.most
-        try:
-            if (known := self._known(wanted.id)) is not None:
-                self._nameable(caller, known)
-            elif not caller.scope.may_name(wanted.id):
-                raise _refused([caller.scope.unnamed(wanted.id)])
-            elif isinstance(wanted.start, At | Offsets):
-                self._store.require(wanted, owner, most)  # a refused one moves no group
-                Positions(kafka).reset(wanted, wanted.start)
-            found, is_new = self._store.create(wanted, owner, most)
-        except TooMany:
-            raise _refused([caller.scope.too_many()]) from None
-        except Conflict:
-            self._nameable(caller, self._store.get(wanted.id))
-            raise
+        with ExitStack() as stack:
+            try:
+                if (known := self._known(wanted.id)) is not None:
+                    self._nameable(caller, known)
+                elif not caller.scope.may_name(wanted.id):
+                    raise _refused([caller.scope.unnamed(wanted.id)])
+                elif isinstance(wanted.start, At | Offsets):
+                    self._store.require(wanted, owner, most)  # a refused one moves no group
+                    # One that was deleted a moment ago may commit once more, as in `replay`.
+                    stack.enter_context(self._store.unread(wanted.id, seconds=_EMPTY_SECONDS))
+                    Positions(kafka).reset(wanted, wanted.start)
+                found, is_new = self._store.create(wanted, owner, most)
+            except TooMany:
+                raise _refused([caller.scope.too_many()]) from None
+            except Conflict:
+                if (known := self._known(wanted.id)) is not None:
+                    self._nameable(caller, known)
+                raise
         self._nameable(caller, found)
         return self._told(found), is_new
 
