@@ -318,7 +318,8 @@ class DeliveryHandler:
         """Take an outcome, which the gate has already; return the result for the record."""
         record, passed = attempt.record, attempt.passed
         now = self._clock()
-        self._pace.told(now, passed.phase, limits)
+        answers_itself = shown in {"success", "limited"}
+        self._pace.told(now, passed.phase, limits, of_endpoint=answers_itself)
         seconds = now - attempt.began
         if isinstance(verdict, Early):  # the pace waits as long as the endpoint asks, or longer
             verdict = Early(verdict.error, timedelta(seconds=self._pace.pause(now)))

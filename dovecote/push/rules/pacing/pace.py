@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dovecote.push.rules.pacing.limits import Rate
-from dovecote.push.rules.sending.quota import NO_QUOTA, Quota
+from dovecote.push.rules.sending.quota import LONGEST_WINDOW, NO_QUOTA, Quota
 
 _LONGEST_SECONDS = 3_600.0
 _ANEW_SECONDS = 60.0
@@ -19,6 +19,8 @@ _NEAR = 1.12
 _CLOSE = 1.06
 """A rate that is this close below one that was too much is left alone."""
 _ROLL_SECONDS = 5.0
+_SILENT = 3
+"""After so many answers in a row without a rate, an earlier one may hold no longer."""
 _AHEAD_SECONDS = 0.5
 """How far ahead a slot is reserved at a rate that may rise: sooner slots come with it."""
 _QUICK_SECONDS = 0.5
@@ -55,12 +57,14 @@ class Pace:
 
     All requests that were on their way at a 429 are of one phase, so their answers count once.
 
-    An endpoint that says its rate itself gets no more than that.
+    An endpoint that says its rate itself gets no more than that, until it no longer says it: three
+    answers in a row are without it, and the longest window of a quota is over.
     """
 
     def __init__(self, most: float | None) -> None:
         self._most = most
         self._allowed: float | None = None
+        self._said_at, self._silent = 0.0, 0
         self._found: float | None = None
         self._rate = Rate(most)
         self._held: float | None = None
@@ -113,19 +117,32 @@ class Pace:
         """Return for how many seconds the endpoint gets nothing."""
         return min(max(0.0, self.resumes - now), _LONGEST_SECONDS)
 
-    def told(self, now: float, phase: int, quota: Quota) -> None:
-        """Take the numbers in an answer to a request of a phase."""
-        if quota is NO_QUOTA:
+    def told(self, now: float, phase: int, quota: Quota, *, of_endpoint: bool = True) -> None:
+        """
+        Take the numbers in an answer to a request of a phase.
+
+        The rate in an answer that is not `of_endpoint` may be that of a server before it.
+        """
+        if quota is NO_QUOTA and self._allowed is None:
             return
-        allowed = None if quota.per_second is None else quota.per_second * _JUST_BELOW
-        if allowed is not None and allowed != self._allowed:
-            self._allowed = allowed
-            self._found = self._held = self._too_much = None  # nothing has to be searched for
-            self._apply()
+        per_second = quota.per_second if of_endpoint else None
+        if per_second is not None:
+            self._said_at, self._silent = now, 0
+            self._allow(per_second * _JUST_BELOW)
+        elif of_endpoint and self._allowed is not None:
+            self._silent += 1
+            if self._silent >= _SILENT and now - self._said_at > LONGEST_WINDOW:
+                self._allow(None)
         # An endpoint whose rate is known needs no wait for the next window.
-        wait = 0.0 if quota.spent is None or quota.per_second is not None else quota.spent
+        wait = 0.0 if quota.spent is None or per_second is not None else quota.spent
         if wait > _SOON_SECONDS and phase == self.phase:
             self._rest(now, wait)
+
+    def _allow(self, per_second: float | None) -> None:
+        if per_second != self._allowed:
+            self._allowed = per_second
+            self._found = self._held = self._too_much = None  # nothing has to be searched for
+            self._apply()
 
     def took(self, now: float) -> None:
         """Take an answer other than 429."""

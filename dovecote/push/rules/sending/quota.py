@@ -11,7 +11,7 @@ _NAMES = frozenset(
     }
 )
 _WHOLE = re.compile(r"\d{1,9}", re.ASCII)
-_LONGEST_WINDOW = 60
+LONGEST_WINDOW = 60
 """
 Seconds of the longest window whose quota is spread evenly.
 
@@ -57,7 +57,7 @@ def _rates(text: str) -> Iterator[float]:
         first, *_ = policy.split(";")
         told = dict(_parameters(policy))
         most, window = _number(told.get("q", first)), _number(told.get("w"))
-        if most is not None and window and window <= _LONGEST_WINDOW:
+        if most is not None and window and window <= LONGEST_WINDOW:
             yield most / window
 
 

@@ -79,3 +79,15 @@ def test_what_an_endpoint_says_forges_no_line_and_steers_no_terminal(
         assert said.isprintable()
         assert SECRET not in said
         assert "********" in said or "first" not in said
+
+
+@pytest.mark.parametrize(("status", "rate"), [(200, 0.97), (429, 0.97), (503, None), (403, None)])
+def test_the_rate_that_an_error_page_names_is_not_the_endpoints(
+    status: int, rate: float | None
+) -> None:
+    answer = Answer(status, {"ratelimit-policy": "1;w=1"})
+    handler = DeliveryHandler(
+        subscribed(handshake=False), cast("Client", Endpoint(answer)), Metrics().of("s"), Noted()
+    )
+    asyncio.run(handler.deliver(Record("orders", 0, 0, 0, b"k", b"{}", ())))
+    assert handler.gate.pace.found == (None if rate is None else pytest.approx(rate))

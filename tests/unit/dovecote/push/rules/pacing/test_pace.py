@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovecote.push.rules.pacing.pace import Pace
-from dovecote.push.rules.sending.quota import Quota
+from dovecote.push.rules.sending.quota import NO_QUOTA, Quota
 
 Takes = Callable[[float], bool]
 
@@ -260,3 +260,26 @@ def test_a_rate_that_an_endpoint_says_is_no_more_than_the_settings_allow() -> No
     pace.told(0.0, pace.phase, Quota(10.0))
     pace.reserve(0.0, most=9.0)
     assert pace.reserve(0.0, most=9.0) == pytest.approx(0.2)
+
+
+def test_a_rate_that_an_endpoint_no_longer_says_ends() -> None:
+    pace = Pace(None)
+    pace.told(0.0, pace.phase, Quota(1.0))
+    for at in (1.0, 2.0, 3.0, 59.0):  # a window of a minute may still hold
+        pace.told(at, pace.phase, NO_QUOTA)
+    assert pace.found == pytest.approx(0.97)
+    pace.told(60.0, pace.phase, Quota(2.0))
+    for at in (121.0, 122.0):  # two answers may be those of another instance
+        pace.told(at, pace.phase, NO_QUOTA)
+    pace.told(123.0, pace.phase, NO_QUOTA, of_endpoint=False)
+    assert pace.found == pytest.approx(1.94)
+    pace.told(124.0, pace.phase, NO_QUOTA)
+    assert pace.found is None
+    assert [pace.reserve(125.0, most=0.0) for _ in range(100)] == [0.0] * 100
+
+
+def test_a_rate_in_an_answer_that_is_not_the_endpoints_is_not_taken_but_its_wait_is() -> None:
+    pace = Pace(None)
+    pace.told(0.0, pace.phase, Quota(0.1, 30), of_endpoint=False)
+    assert pace.found is None
+    assert pace.pause(0.0) == 30.0
