@@ -1,7 +1,8 @@
 """The console's API."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
 from typing import Annotated, Any, TypeAlias
@@ -27,6 +28,8 @@ from dovecote.console.bounded import Bounded
 from dovecote.console.shapes import MeShape
 from dovecote.console.web import page
 from outbox.errors import BadSettings, DovecoteError
+
+_log = logging.getLogger("dovecote.console")
 
 MAX_BODY = 256_000
 """Most bytes of a request's body."""
@@ -174,19 +177,37 @@ def resolved(parts: Parts, by: str, verb: Verb, named: Sequence[Named]) -> Mappi
     Requeue or drop letters; the log has it before it begins, and what came of each after it.
 
     So an action whose console was killed on the way is in the log too.
+
+    Raises:
+        ConsoleError: the log cannot be written, so nothing was done.
     """
     what = _shortly(named)
-    parts.deeds.add(by, verb, what, "begun")
+    if lacking := _noted(parts, by, verb, [(what, "begun")]):
+        msg = f"the log cannot be written ({lacking}), so nothing was done"
+        raise ConsoleError(503, msg, "make room in the folder `console.state`, and ask again")
     try:
         told = parts.letters.resolve(verb, named, by)
-    except DovecoteError as error:
-        parts.deeds.add(by, verb, what, f"failed: {error}")
+    except Exception as error:
+        _noted(parts, by, verb, [(what, f"failed: {error}")])
         raise
-    for each in told["done"]:
-        parts.deeds.add(by, verb, f"{each['part']} {each['place']}", str(each["what"]))
-    for each in told["failed"]:
-        parts.deeds.add(by, verb, f"{each['part']} {each['place']}", f"failed: {each['error']}")
+    ends = [(each, str(each["what"])) for each in told["done"]]
+    ends += [(each, f"failed: {each['error']}") for each in told["failed"]]
+    ended = [(f"{each['part']} {each['place']}", outcome) for each, outcome in ends]
+    if lacking := _noted(parts, by, verb, ended):
+        note = f"the log is incomplete, because it cannot be written ({lacking})"
+        return {**told, "note": note}
     return told
+
+
+def _noted(parts: Parts, by: str, verb: Verb, deeds: Iterable[tuple[str, str]]) -> str:
+    """Note what became of each; return why one of them could not be noted, empty: all are."""
+    try:
+        for what, outcome in deeds:
+            parts.deeds.add(by, verb, what, outcome)
+    except OSError as error:
+        _log.warning("console.state: the log cannot be written: %s", error)
+        return error.strerror or type(error).__name__
+    return ""
 
 
 _FEW = 3

@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
 
 from dovecote.console.shapes import DeedShape
 from dovecote.process.logs import one_line
@@ -35,10 +34,8 @@ class DeedLog:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._last = deque(self._read(), maxlen=_SHOWN)
-            with self._opened() as file:
-                if not self._ends_with_line():
-                    # A kill or a full disk cut the last line off: the next one begins anew.
-                    file.write("\n")
+            # A kill may have cut the last line off: the next one begins anew.
+            self._append(b"" if self._ends_with_line() else b"\n")
         except OSError as error:
             msg = (
                 f"console.state: the log cannot be kept in {folder} ({error.strerror}): name a "
@@ -64,10 +61,7 @@ class DeedLog:
         with self._lock:
             if self._file.exists() and self._file.stat().st_size > _MOST_BYTES:
                 self._file.replace(self._file.with_name("deeds.1.jsonl"))
-            with self._opened() as file:
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
+            self._append(line.encode())
             self._last.append(deed)
 
     def last(self, limit: int) -> list[DeedShape]:
@@ -76,8 +70,7 @@ class DeedLog:
             return list(self._last)[: -limit - 1 : -1]
 
     def _ends_with_line(self) -> bool:
-        text = self._file.read_bytes()[-1:]
-        return text in {b"", b"\n"}
+        return not self._file.exists() or self._file.read_bytes()[-1:] in {b"", b"\n"}
 
     def _read(self) -> list[DeedShape]:
         found = deque[DeedShape](maxlen=_SHOWN)
@@ -87,9 +80,21 @@ class DeedLog:
                     found.extend(each for line in lines if (each := _deed(line)) is not None)
         return list(found)
 
-    def _opened(self) -> TextIO:
+    def _append(self, line: bytes) -> None:
+        """Append a line and have it on the disk; if there is no room, nothing of it stays."""
         opened = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        return os.fdopen(opened, "a", encoding="utf-8")
+        try:
+            size = os.fstat(opened).st_size
+            try:
+                while line:
+                    line = line[os.write(opened, line) :]
+                os.fsync(opened)
+            except OSError:
+                # The next line would continue a piece, and be lost with it.
+                os.ftruncate(opened, size)
+                raise
+        finally:
+            os.close(opened)
 
 
 def _deed(line: str) -> DeedShape | None:

@@ -174,12 +174,13 @@ export function open(root, { filters }, app) {
     outcome.focus();
   }
 
-  function report(word, { done, failed }) {
+  function report(word, { done, failed, note: lacking }) {
     outcome.replaceChildren(
       make("h2", { text: `${many(done.length, "letter was", "letters were")} ${word}${failed.length ? `, ${plain(failed.length)} failed` : ""}` }),
       make("ul", {}, failed.slice(0, 100).map((each) => make("li", { class: "bad", text: `${each.part}, ${each.place}: ${each.error}` })),
         done.slice(0, 20).map((each) => make("li", { text: `${each.part}, ${each.place}: ${each.what}` }))),
-      done.length > 20 ? make("p", { class: "quiet", text: `and ${plain(done.length - 20)} more; the log has all` }) : "");
+      done.length > 20 ? make("p", { class: "quiet", text: `and ${plain(done.length - 20)} more; the log has all` }) : "",
+      lacking ? note(lacking, "bad") : "");
   }
   look();
   return { title: "Dead letters", heading, update() { if (app.may("write") !== writing) show(); }, close() { closed = true; } };
