@@ -5,6 +5,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
+from dedup.rules.unread import place_of
 from dovecote.observe.dead.shapes import Letter
 from outbox.errors import BadSettings
 
@@ -45,10 +46,10 @@ def order(letter: Letter) -> tuple[datetime, str, Numbers, str]:
 
 def numbers_of(place: str) -> Numbers | None:
     """Return the partition and offset of `topic/partition/offset`; None: it is no place."""
-    _, *found = place.rsplit("/", 2)
-    if len(found) != 2 or not all(each.isascii() and each.isdigit() for each in found):  # noqa: PLR2004  # as the place has it
+    try:
+        return place_of(place)[1:]
+    except ValueError:
         return None
-    return int(found[0]), int(found[1])
 
 
 def encoded(letter: Letter) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -18,6 +18,7 @@ from outbox.errors import BadSettings, DovecoteError
 
 M = TypeVar("M", bound=BaseModel)
 
+_LAST = datetime.max.replace(tzinfo=UTC)
 _TOGETHER = 1_000
 _PAGE = 5_000
 MOST_ASKED = 200
@@ -159,7 +160,8 @@ class PushPart:
             asked["before"] = at.isoformat()
             if part == before.part:
                 asked["place"] = before.place
-            elif numbers > (0, 0):  # the letters of the very same time are still to come
+            elif numbers > (0, 0) and at.replace(tzinfo=UTC) < _LAST:
+                # The letters of the very same time are still to come.
                 asked["before"] = (at + timedelta(microseconds=1)).isoformat()
         asked = {name: value for name, value in asked.items() if value not in (None, [])}
         path = f"{_path(id_)}-newest"

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AwareDatetime, Field, field_validator, model_validator
@@ -12,6 +11,7 @@ from dedup.kafka.dead_newest import newest
 from dedup.kafka.dead_topic import DeadTopic
 from dedup.retries.letter import At, Letter, Which, target
 from dedup.retries.where import holds
+from dedup.rules.unread import place_of
 from dovecote.process import topics as cluster
 from dovecote.push.errors import Away, NoSuchSubscription, RequestRefused
 from dovecote.push.rules.subscription.fields import Model
@@ -57,8 +57,8 @@ class Meant(Model):
             ids=self.ids,
             key=None if self.key is None else self.key.encode(),
             reason=self.reason,
-            since=None if self.since is None else self.since.astimezone(UTC),
-            until=None if self.until is None else self.until.astimezone(UTC),
+            since=self.since,
+            until=self.until,
             groups=(subscription.group_id, None),
             topic=self.topic,
             type=self.type,
@@ -127,10 +127,11 @@ class Chosen(Meant):
 
 def _at(place: str, topic: str) -> At | None:
     """Return the partition and offset that a place in a topic names; None: it names none."""
-    name, *numbers = place.rsplit("/", 2)
-    if name != topic or len(numbers) != 2 or not all(map(str.isdecimal, numbers)):  # noqa: PLR2004  # partition and offset
+    try:
+        found = place_of(place)
+    except ValueError:
         return None
-    return int(numbers[0]), int(numbers[1])
+    return found[1:] if found.topic == topic else None
 
 
 class DeadLetters:

@@ -20,6 +20,8 @@ _NEAR = timedelta(seconds=30)
 _BEFORE = timedelta(milliseconds=500)
 _MOST_CHARACTERS = 10_000
 _VERSION = 7
+# No record is older.
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,8 @@ def checked(query: Query, now: datetime) -> Query:
         raise BadSettings(msg)
     if query.key is not None:
         end = query.until or now
-        return query if query.since is not None else replace(query, since=end - WINDOW)
+        since = max(end, _EARLIEST) - WINDOW
+        return query if query.since is not None else replace(query, since=since)
     if query.since is None and query.topic is None and not _is_bounded(query, now):
         msg = (
             f"{query.id!r:.200} is no UUIDv7, so its time is not known, and all topics would be "

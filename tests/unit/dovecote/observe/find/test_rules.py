@@ -13,7 +13,7 @@ from dovecote.observe.find.batches import ask
 from dovecote.observe.find.rules.facts import Batch, Facts, Handled, Reach, Taker
 from dovecote.observe.find.rules.partitions import partition_of
 from dovecote.observe.find.rules.plan import targets, topics_in
-from dovecote.observe.find.rules.query import checked, is_of, spans, time_of
+from dovecote.observe.find.rules.query import Span, checked, is_of, spans, time_of
 from dovecote.observe.find.rules.reach import reach
 from dovecote.observe.find.rules.standing import of_reader
 from dovecote.observe.find.rules.telling import one
@@ -57,6 +57,8 @@ def test_the_time_in_an_id_bounds_what_is_read_and_the_likely_part_comes_first()
     assert before.first == made - 60_000
     bounded = checked(Query(id="order-42", since=MADE, until=NOW), NOW)
     assert spans(bounded, NOW) == [(made, int(NOW.timestamp() * 1000))]
+    early = datetime(1, 1, 1, tzinfo=UTC)
+    assert spans(checked(Query(key=b"", until=early), NOW), NOW) == [Span(0, 0)]
     key = checked(Query(key=b""), NOW)
     assert key.since == NOW - timedelta(hours=1)
 
