@@ -3,6 +3,8 @@ import subprocess
 import sys
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -66,3 +68,56 @@ def test_a_command_loads_what_it_needs_and_no_other() -> None:
         timeout=patient(60),
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+_BARE = "import importlib.util as u; u.find_spec = lambda name: None"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("words", "start"), [(["schema", "relay"], ""), (["--help"], ""), (["--help"], _BARE)]
+)
+def test_a_full_disk_ends_a_command_with_one_line(
+    words: list[str], start: str, unbuffered: str
+) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = _run(words, start, full, PYTHONUNBUFFERED=unbuffered)
+
+    said = "cannot write the output: No space left on device; the output so far is incomplete"
+    assert (done.returncode, done.stderr) == (1, f"dovecote: {said}\n")
+
+
+@pytest.mark.parametrize("start", ["", _BARE])
+def test_a_reader_that_leaves_ends_a_command_without_a_word(start: str) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "wb") as left:
+        done = _run(["--help"], start, left)
+
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_full_disk_elsewhere_is_not_taken_for_that_of_the_output() -> None:
+    start = (
+        "import dovecote.cli.tree as tree, errno\n"
+        "def app(): raise OSError(errno.ENOSPC, 'No space left on device', 'elsewhere')\n"
+        "tree.app = app\n"
+    )
+    done = _run([], start, subprocess.PIPE)
+
+    assert done.stderr.endswith("No space left on device: 'elsewhere'\n")
+
+
+def _run(
+    words: list[str], start: str, stdout: Any, **environ: str
+) -> subprocess.CompletedProcess[str]:
+    text = f"import sys\n{start}\nfrom dovecote.cli.main import main\nmain()"
+    return subprocess.run(
+        [sys.executable, "-c", text, *words],
+        env={**os.environ, **environ},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=patient(60),
+    )
