@@ -65,7 +65,8 @@ In a table of Kafka properties, the underscores of a variable stand for dots:
 A variable has a whole table as JSON, which takes the place of the file's:
 `DOVECOTE_PUSH_BROKERS='{"default": {"bootstrap.servers": "kafka-1:9092"}}'`. A file may point to
 it with `brokers = { env = "BROKERS" }`. Secrets in it are pointers, as in a file:
-`{"sasl.password": {"env": "KAFKA_PASSWORD"}}`.
+`{"sasl.password": {"env": "KAFKA_PASSWORD"}}`. A list is JSON, too:
+`DOVECOTE_CONSUME_TOPICS='["orders"]'`.
 Any of them may have a table `identity`, with [the settings of a provider of
 tokens](identities.md).
 An unknown setting is an error. A command with `--check` reads the settings and exits.

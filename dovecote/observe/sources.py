@@ -259,7 +259,11 @@ def read(model: type[W], file: Path | None, environ: Mapping[str, str] = os.envi
     Raises:
         BadSettings: a file cannot be read, or a source lacks what it needs.
     """
-    found = load(model, file, prefix=PREFIX, environ=environ)
+    try:
+        found = load(model, file, prefix=PREFIX, environ=environ)
+    except BadSettings as error:
+        msg = f"{error}{_hint(file)}"
+        raise BadSettings(msg) from None
     folder = Path() if file is None else file.parent
 
     def complete(kind: str, given: Mapping[str, S]) -> dict[str, S]:
@@ -281,6 +285,37 @@ def read(model: type[W], file: Path | None, environ: Mapping[str, str] = os.envi
         push=complete("push", given.push),
     )
     return found.model_copy(update={"sources": sources})
+
+
+# A file with one of these settings is that of a part; the first one decides.
+_OF_PARTS = {
+    "sources": "",
+    "group": "consumer",
+    "brokers": "`dovecote push serve`",
+    "dsn": "relay",
+    "operator": "Spark job",
+    "source": "Spark job",
+}
+
+
+class _AnyFile(BaseModel):
+    model_config = ConfigDict(extra="allow", hide_input_in_errors=True)
+
+
+def _hint(file: Path | None) -> str:
+    """Return what to add to the error about a file that is no watch file."""
+    try:
+        given = load(_AnyFile, file, prefix=_NO_PREFIX, environ={}).model_extra or {}
+    except BadSettings:
+        return ""
+    part = next((part for name, part in _OF_PARTS.items() if name in given), "")
+    if not part:
+        return ""
+    of = part if part.startswith("`") else f"a {part}"
+    return (
+        f"\nThis looks like the file of {of}; give the file that names the parts in [sources], "
+        "see docs/watch.md."
+    )
 
 
 def own_consumer(file: Path | None, environ: Mapping[str, str]) -> ConsumerSource:

@@ -445,16 +445,35 @@ def _literal(text: str) -> object:
     return text
 
 
-_PLAINLY = {
+_A_LIST = 'must be a list, such as ["a", "b"]'
+_WHOLE, _NUMBER, _FLAG = "must be a whole number", "must be a number", "must be true or false"
+_TIME = "must be a time, such as 2026-02-01T09:30:00Z"
+PLAINLY = {
     "extra_forbidden": "there is no such setting",
     "missing": "is missing",
-    "tuple_type": 'must be a list, such as ["a", "b"]',
-    "list_type": 'must be a list, such as ["a", "b"]',
-    "model_type": "must be a table",
-    "dict_type": "must be a table",
+    **dict.fromkeys(("tuple_type", "list_type", "sequence_str", "is_instance_of"), _A_LIST),
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), _WHOLE),
+    "int_parsing_size": "is too large a number",
+    **dict.fromkeys(("float_parsing", "float_type"), _NUMBER),
+    **dict.fromkeys(("bool_parsing", "bool_type"), _FLAG),
+    "string_type": "must be text",
+    **dict.fromkeys(("datetime_type", "datetime_parsing", "datetime_from_date_parsing"), _TIME),
+    "path_type": "must be the path of a file",
+    **dict.fromkeys(("model_type", "dict_type", "model_attributes_type"), "must be a table"),
     "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
 }
 """Plain words for errors that pydantic words in its own way."""
+
+
+def plain(message: str) -> str:
+    """Return what pydantic says, as messages of ours say it."""
+    said = message.removeprefix("Value error, ").replace(" after validation", "")
+    return _SHOULD.sub(lambda found: _MUST[found[1]], said, count=1)
+
+
+_MUST = {"be": "must be", "have": "must have", "match": "must match"}
+_SHOULD = re.compile(r"^[A-Z]\w* should (be|have|match)\b")
 
 CONSEQUENCE = "default_factory_not_called"
 """
@@ -478,7 +497,7 @@ class _Given:
         """
         if kind == "missing":
             return self._remedy(path)
-        source = self._source(path)
+        source = self._source(path, pointing=kind != "extra_forbidden")
         wanted = self._meant(path) if kind == "extra_forbidden" and source else ""
         return source + wanted
 
@@ -490,7 +509,8 @@ class _Given:
         inner = "__…" if field and _table(field) else inner
         return f"; give --config, or set {self.prefix}_{str(path[0]).upper()}{inner}"
 
-    def _source(self, path: Sequence[str | int]) -> str:
+    def _source(self, path: Sequence[str | int], *, pointing: bool) -> str:
+        """Return what set it; unless `pointing`, a variable that the file points to did not."""
         found: Any = self.data
         for part in path:
             if not isinstance(found, dict) or part not in found or is_pointer(found):
@@ -499,12 +519,14 @@ class _Given:
         if found is self.data:
             return ""
         match found:
-            case {"env": str(name)}:
+            case {"env": str(name)} if pointing or name.startswith(f"{self.prefix}_"):
                 return f" (set by {name})"
             case {**inner} if inner and (variable := _variable(inner, self.prefix)):
                 return f" (set by {variable})"
             # If the environment sets nothing, the file is named already.
-            case _ if self.file is not None and _points(self.data) and not _points(found):
+            case _ if (
+                self.file is not None and _points(self.data) and not (pointing and _points(found))
+            ):
                 return f" (set in {self.file})"
             case _:
                 return ""
@@ -549,7 +571,7 @@ def _explain(origin: str, error: ValidationError, given: _Given) -> str:
     for found in error.errors(include_url=False, include_input=False):
         if found["type"] == CONSEQUENCE:
             continue
-        what = _PLAINLY.get(found["type"], found["msg"].removeprefix("Value error, "))
+        what = PLAINLY.get(found["type"]) or plain(found["msg"])
         where = ".".join(str(part) for part in found["loc"])
         if not what.startswith(UNSET):  # it names the variable already
             what += given.remark(found["type"], found["loc"])

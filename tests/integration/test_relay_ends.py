@@ -126,7 +126,7 @@ def test_an_outbox_that_vanishes_under_a_relay_ends_it(fleet: Relays) -> None:
     ("extra", "says"),
     [
         ("speed = 1", "speed: there is no such setting"),
-        ('batch_rows = "many"', "batch_rows: Input should be a valid integer"),
+        ('batch_rows = "many"', "batch_rows: must be a whole number"),
         ('lease = "10ms"', "lease: must be at least 1s"),
         ('name = "two words"', "progress_topic: .* is not a Kafka topic name"),
     ],

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dovecote.process import strict_json
-from dovecote.process.settings import CONSEQUENCE
+from dovecote.process.settings import CONSEQUENCE, PLAINLY, plain
 from outbox.errors import BadSettings
 from spark_jobs.operators.aggregation.languages import hocon
 from spark_jobs.operators.aggregation.languages.hocon import Loose
@@ -21,17 +21,9 @@ _ABSENT = object()
 # The most characters of what a parser says: pyhocon may list all that it would have taken.
 _LONGEST = 500
 _PLAINLY = {
+    **PLAINLY,
     "extra_forbidden": "unknown field",
-    "missing": "is missing",
-    "bool_type": "must be true or false",
-    "int_type": "must be a whole number",
-    "string_type": "must be text",
-    "tuple_type": 'must be a list, such as ["a", "b"]',
-    "dict_type": "must be an object",
-    "model_type": "must be an object",
-    "model_attributes_type": "must be an object",
-    "too_short": "must not be empty",
-    "string_too_short": "must not be empty",
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object"),
     # Only topics' names have a pattern here.
     "string_pattern_mismatch": "must be the name of a topic: letters, digits, dots, - and _",
 }
@@ -160,7 +152,7 @@ def _explained(found: Mapping[str, Any], error: ValidationError) -> Iterator[str
         elif each["type"] == "union_tag_not_found":
             what = "type is missing"
         else:
-            what = _PLAINLY.get(each["type"]) or _plain(each["msg"])
+            what = _PLAINLY.get(each["type"]) or plain(each["msg"])
         yield f"{where}: {what}" if where else what
 
 
@@ -171,10 +163,6 @@ def _is_only_what_is_left(
     return kind == "too_short" and any(
         len(each["loc"]) > len(loc) and each["loc"][: len(loc)] == loc for each in problems
     )
-
-
-def _plain(message: str) -> str:
-    return message.removeprefix("Value error, ").replace("Input should be", "must be", 1)
 
 
 def _path(found: object, loc: Sequence[str | int], kind: str) -> Iterator[str | int]:

@@ -70,17 +70,17 @@ def test_topics_are_names_and_patterns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("toml", "says"),
     [
-        ('mode = "twice"', "mode: Input should be 'exactly_once' or 'at_least_once'"),
+        ('mode = "twice"', "mode: must be 'exactly_once' or 'at_least_once'"),
         ('name = "a.shard-2"', "name: 'a.shard-2' is what a shard of another outbox is called"),
         ("shards = 2\nshard = 2", "shard 2 is none of shards = 2: they count from 0"),
         ('shards = 2\nprogress_topic = "p"', "must begin with 'dovecote.progress.'"),
-        ("batch_rows = 0", "batch_rows: Input should be greater than or equal to 1"),
+        ("batch_rows = 0", "batch_rows: must be greater than or equal to 1"),
         ('poll_min = "0s"', "poll_min: must be longer than 0"),
         ('poll_min = "1s"\npoll_max = "10ms"', "is longer than poll_max"),
         ('lease = "999ms"', "lease: must be at least 1s"),
         ('name = "two words"', "progress_topic: 'dovecote.progress.two words' is not a Kafka"),
         ('progress_topic = "a/b"', "progress_topic: 'a/b' is not a Kafka topic name"),
-        ("[http]\nport = 70000", r"http\.port: Input should be less than"),
+        ("[http]\nport = 70000", r"http\.port: must be less than"),
     ],
 )
 def test_what_cannot_work_is_refused_by_its_path(tmp_path: Path, toml: str, says: str) -> None:

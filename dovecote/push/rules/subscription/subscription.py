@@ -231,7 +231,12 @@ _PLAINLY = {
     "union_tag_not_found": "says no `type`",
     "model_type": "must be an object",
     "dict_type": "must be an object",
-    "tuple_type": "must be a list",
+    "tuple_type": 'must be a list, such as ["a", "b"]',
+    **dict.fromkeys(("int_type", "int_from_float"), "must be a whole number"),
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "string_type": "must be text",
+    "string_too_short": "must not be empty",
 }
 
 
@@ -264,7 +269,9 @@ def _path(location: Location) -> str:
 
 
 def _words(kind: str, message: str) -> str:
-    return _PLAINLY.get(kind, message.removeprefix("Value error, "))
+    return _PLAINLY.get(
+        kind, message.removeprefix("Value error, ").replace("Input should", "must")
+    )
 
 
 def json_schema() -> dict[str, Any]:

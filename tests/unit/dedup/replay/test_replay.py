@@ -303,7 +303,7 @@ def start_with(tmp_path: Path, text: str, name: str = "first_match", **environ: 
         ("[operator", r"is not TOML"),
         ('[operator]\ntype = "latest"', r"operator: type is \"latest\" here, but first_match was"),
         ('[operator]\ntype = "sessions"\ngap = "5s"', r"type is \"sessions\" here"),
-        ("[operator]\nbatch_size = 0", r"operator\.batch_size: Input should be greater"),
+        ("[operator]\nbatch_size = 0", r"operator\.batch_size: must be greater"),
         ("[operator]\nhold_key = true", r"operator\.hold_key: there is no such setting"),
         ('[operator]\nby = "value"', r"operator\.by: there is no such setting"),
         ("[operator]\nkey = []", r"operator\.key"),
@@ -333,7 +333,7 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
-    with pytest.raises(BadSettings, match=r"operator\.batch_size: Input should be greater"):
+    with pytest.raises(BadSettings, match=r"operator\.batch_size: must be greater"):
         start_with(
             tmp_path,
             "[operator]\nbatch_size = 500",

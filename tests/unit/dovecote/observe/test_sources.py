@@ -144,3 +144,33 @@ def test_a_source_that_lacks_something_is_refused_by_name(
 
 def test_a_file_without_sources_is_allowed(folder: Path) -> None:
     assert written(folder, "").sources.outbox == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (_RELAY, "a relay"),
+        (_CONSUMER, "a consumer"),
+        (_SPARK, "a Spark job"),
+        ('dsn = "dbname=push"\n[brokers.default]\n', "`dovecote push serve`"),
+    ],
+)
+def test_the_file_of_one_part_is_said_to_be_that(tmp_path: Path, text: str, part: str) -> None:
+    file = tmp_path / "part.toml"
+    file.write_text(text)
+
+    with pytest.raises(BadSettings) as refused:
+        read(WatchSettings, file)
+
+    assert str(refused.value).endswith(
+        f"\nThis looks like the file of {part}; give the file that names the parts in [sources], "
+        "see docs/watch.md."
+    )
+
+
+def test_a_watch_file_with_a_mistake_is_still_one(tmp_path: Path) -> None:
+    file = tmp_path / "watch.toml"
+    file.write_text('group = "g"\n[sources.consumer.a]\nconfig = "a.toml"')
+
+    with pytest.raises(BadSettings, match=r"group: there is no such setting$"):
+        read(WatchSettings, file)

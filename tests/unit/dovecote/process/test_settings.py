@@ -126,7 +126,7 @@ def test_a_dsn_may_be_a_table_of_libpq_parameters(read: Load) -> None:
         ('dsn = "host=h"\n[http]\nprot = 1', {}, r"http\.prot: there is no such setting"),
         ('dsn = "host=h"', {"EXAMPLE_SPEED": "1"}, "speed: there is no such setting"),
         ('dsn = "host=h"', {"EXAMPLE_HTTP__PROT": "1"}, r"http\.prot: there is no such setting"),
-        ('dsn = "host=h"\n[http]\nport = "x"', {}, r"http\.port: Input should be a valid integer"),
+        ('dsn = "host=h"\n[http]\nport = "x"', {}, r"http\.port: must be a whole number"),
         ('dsn = "host=h"\nhttp = 5', {"EXAMPLE_HTTP__PORT": "1"}, "http: not a table, but EXAMPL"),
         ('dsn = "host=h"\nhttp = 5', {}, "http: must be a table$"),
         ('dsn = "host=h"\n[http]\nhosts = "a"', {}, r"hosts: must be a list, such as \["),
@@ -218,9 +218,14 @@ def test_what_is_missing_without_a_file_is_said_where_to_give() -> None:
             "http_prot: there is no such setting (set by EXAMPLE_HTTP_PROT)",
         ),
         (
+            'dsn = "host=h"\nhome = { env = "OTHER_HOME" }',
+            {"OTHER_HOME": "here"},
+            "home: there is no such setting (set in FILE)",
+        ),
+        (
             'dsn = "host=h"',
             {"EXAMPLE_HTTP__PORT__IN": "1"},
-            "http.port: Input should be a valid integer (set by EXAMPLE_HTTP__PORT__IN)",
+            "http.port: must be a whole number (set by EXAMPLE_HTTP__PORT__IN)",
         ),
         ('dsn = "host=h"\nhttp_port = 1', {}, "http_port: there is no such setting"),
         (
@@ -234,10 +239,7 @@ def test_what_is_missing_without_a_file_is_said_where_to_give() -> None:
         (
             'http = { port = "x" }',
             {"EXAMPLE_DSN": "host=h"},
-            (
-                "http.port: Input should be a valid integer, unable to parse string as an integer"
-                " (set in FILE)"
-            ),
+            ("http.port: must be a whole number (set in FILE)"),
         ),
         (
             'dsn = { env = "DB" }',

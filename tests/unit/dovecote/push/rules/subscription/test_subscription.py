@@ -94,7 +94,7 @@ def test_secrets_are_in_no_answer_no_repr_and_no_error() -> None:
 @pytest.mark.parametrize(
     ("changes", "path", "words"),
     [
-        ({"id": 3}, "id", "string"),
+        ({"id": 3}, "id", "text"),
         ({"id": "a/b"}, "id", "pattern"),
         ({"endpoint": {}}, "endpoint.url", "is missing"),
         ({"endpoint": {"url": "ftp://x"}}, "endpoint.url", "is not a URL"),
@@ -121,8 +121,8 @@ def test_secrets_are_in_no_answer_no_repr_and_no_error() -> None:
         ({"endpoint": {"url": "http://x", "charset": "KOI-99"}}, "endpoint.charset", "no charset"),
         ({"endpoint": {"url": "http://x", "charset": "hex"}}, "endpoint.charset", "no charset"),
         ({"endpoint": {"url": "http://x", "colour": 3}}, "endpoint.colour", "no such field"),
-        ({"limits": {"max_in_flight": "5"}}, "limits.max_in_flight", "integer"),
-        ({"limits": {"max_in_flight": True}}, "limits.max_in_flight", "integer"),
+        ({"limits": {"max_in_flight": "5"}}, "limits.max_in_flight", "whole number"),
+        ({"limits": {"max_in_flight": True}}, "limits.max_in_flight", "whole number"),
         ({"order": {"type": "x"}}, "order", "per_partition"),
         ({"order": {}}, "order", "type"),
         (
