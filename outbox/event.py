@@ -253,27 +253,52 @@ def require_headers(names: Collection[str]) -> None:
             raise InvalidEvent(msg)
 
 
+def headers_of_output(headers: Iterable[tuple[str, HeaderValue]]) -> Headers:
+    """
+    Return the headers that a handler gives to its output.
+
+    Dovecote's own are left out: a handler that passes on the headers of its event has them from
+    there, and they tell of the event's attempts.
+
+    Raises:
+        InvalidEvent: a record cannot have one of them, or there are too many.
+    """
+    found = [_header(name, value) for name, value in _pairs(headers)]
+    kept = [pair for pair in found if not _OURS.fullmatch(pair[0])]
+    require_headers([name for name, _ in kept])
+    return tuple(kept)
+
+
 def _headers(headers: Iterable[tuple[str, HeaderValue]]) -> Headers:
     pairs: list[tuple[str, bytes | None]] = []
     for name, value in _pairs(headers):
-        if not _text("header", "name", name):
-            msg = "header name must not be empty"
-            raise InvalidEvent(msg)
+        pair = _header(name, value)
         if _RESERVED.fullmatch(name):
             msg = f"header {name!r} belongs to the envelope; set the event's own field instead"
             raise InvalidEvent(msg)
         if name.lower().startswith("ce_"):
             _require_attribute(name, value)
-        match value:
-            case None | bytes():
-                pairs.append((name, value))
-            case str():
-                pairs.append((name, _text("header", repr(name), value).encode()))
-            case _:
-                msg = f"header {name!r} must be bytes, str or None, not {type(value).__name__}"
-                raise InvalidEvent(msg)
+        pairs.append(pair)
     require_headers([name for name, _ in pairs])
     return tuple(pairs)
+
+
+def _header(name: str, value: HeaderValue) -> tuple[str, bytes | None]:
+    """Return a header as a record holds it; Kafka's client would end its name at a NUL."""
+    if not _text("header", "name", name):
+        msg = "header name must not be empty"
+        raise InvalidEvent(msg)
+    if "\0" in name:
+        msg = f"header name {name[:80]!r} must not have a NUL"
+        raise InvalidEvent(msg)
+    match value:
+        case None | bytes():
+            return name, value
+        case str():
+            return name, _text("header", repr(name), value).encode()
+        case _:
+            msg = f"header {name!r} must be bytes, str or None, not {type(value).__name__}"
+            raise InvalidEvent(msg)
 
 
 def _require_attribute(name: str, value: object) -> None:

@@ -18,7 +18,7 @@ from dedup.rules.policies.results import KEEP, Again, Dead, Done, Output, Result
 from dedup.settings.policy import ExactSettings, PolicySettings
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
-from outbox.event import Event
+from outbox.event import Event, headers_of_output
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -186,13 +186,14 @@ def _written(output: Output) -> dict[str, object]:
     Return an output as its line shows it; bytes that are not text come in base64.
 
     Raises:
-        ValueError, TypeError: JSON cannot hold it.
+        ValueError, TypeError: JSON cannot hold it, or a header is none.
     """
     line = _value(output.value)
     if output.key is not KEEP:
         line["output_key"] = _text(output.key)
     if output.headers:
-        line["headers"] = [[name, _text(value)] for name, value in output.headers]
+        found = headers_of_output(output.headers)
+        line["headers"] = [[name, _text(value)] for name, value in found]
     to_json(line)
     return line
 

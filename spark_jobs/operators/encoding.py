@@ -126,7 +126,8 @@ Every part of a state is written twice: as itself, and with the next whole state
 
 def _unpacked(data: bytes) -> Any:  # noqa: ANN401  # MessagePack
     try:
-        found = msgpack.unpackb(data, ext_hook=_extended)
+        # Older versions let numbers be keys in the value of a session.
+        found = msgpack.unpackb(data, ext_hook=_extended, strict_map_key=False)
     except (ValueError, TypeError) as error:
         msg = f"not a state: {error}"
         raise BadState(msg) from error

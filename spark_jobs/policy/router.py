@@ -13,7 +13,7 @@ from dedup.rules.policies.results import Again, Dead, Done, Keep, Output, Retry
 from outbox import envelope
 from outbox.envelope import Pair, Record
 from outbox.errors import InvalidEvent
-from outbox.event import Event
+from outbox.event import Event, headers_of_output
 from outbox.tracing.headers import TRACESTATE
 from spark_jobs.sink.outgoing import Outgoing, Topics
 
@@ -109,7 +109,7 @@ def encode_output(event: Event, number: int, output: Output) -> Encoded:
     Headers of the output itself replace the envelope's.
 
     Raises:
-        InvalidEvent: the value cannot be written.
+        InvalidEvent: the value or a header cannot be written.
     """
     told = isinstance(output.value, bytes)  # only the event's own type describes bytes
     key, value, headers = envelope.encode(
@@ -122,11 +122,9 @@ def encode_output(event: Event, number: int, output: Output) -> Encoded:
             headers=[pair for pair in event.headers if pair[0] == TRACESTATE],
         )
     )
-    own = [
-        (name, text.encode() if isinstance(text, str) else text) for name, text in output.headers
-    ]
+    own = headers_of_output(output.headers)
     names = {name for name, _ in own}
-    return key, value, [pair for pair in headers if pair[0] not in names] + own
+    return key, value, [*(pair for pair in headers if pair[0] not in names), *own]
 
 
 def _content(record: Record) -> tuple[bytes | None, bytes | None, list[Pair], int]:

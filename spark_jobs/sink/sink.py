@@ -20,6 +20,7 @@ from tenacity import (
     wait_exponential,
 )
 
+from outbox.envelope import WITHOUT_VALUE
 from spark_jobs.errors import KafkaUnavailable, MarkerRefused, Unwritable
 from spark_jobs.sink import times
 from spark_jobs.sink.marker_topic import MarkerTopic
@@ -249,7 +250,7 @@ class _Attempt:
         for position, reason in error.rejected.items():
             record = outgoing[position]
             dead = replace_poison(record, reason)
-            if record.topic == dead.topic and record.value is None:
+            if record.topic == dead.topic and _is_emptied(record):
                 raise Unwritable(_unwritable(record, reason))
             if record.topic != dead.topic:
                 counts = replace(counts, dead=counts.dead + 1, handled=max(0, counts.handled - 1))
@@ -306,6 +307,11 @@ def _place(record: Outgoing) -> str:
     if origin.partition < 0:
         return f"the key {(record.key or b'').decode(errors='backslashreplace')!r}"
     return f"{origin.topic}/{origin.partition}/{origin.offset}"
+
+
+def _is_emptied(letter: Outgoing) -> bool:
+    """Return whether it lacks its value; the letter of a tombstone never had one."""
+    return letter.value is None and any(name == WITHOUT_VALUE for name, _ in letter.headers)
 
 
 def _unwritable(record: Outgoing, reason: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from pydantic_core import to_json as fast_json
 
 from dedup.replay.trace import to_json
+from dedup.rules.json_text import loads
 from dedup.rules.policies.expressions import load_object
 from outbox.errors import BadSettings
 from spark_jobs.operators.step import NEVER
@@ -119,13 +120,18 @@ def load(text: str, most: int = NEVER) -> Aggregate:
     initializer, aggregator, merger = functions
 
     def checked(key: str | list[Any], value: Any, aggregate: Any) -> Any:  # noqa: ANN401  # JSON
-        after = aggregator(key, value, aggregate)  # type: ignore[misc]  # it is callable
-        size = len(to_json(after))  # here, so that an unusable value is this record's failure
-        if size > most:
+        after = to_json(aggregator(key, value, aggregate))  # type: ignore[misc]  # it is callable
+        if len(after) > most:
             raise TooLarge(most)
-        return after
+        # As another worker will read it: a tuple is a list then, and the number of a key a text.
+        # An unusable value is this record's failure here, and would later be the whole job's.
+        return loads(after)
 
-    return Aggregate(initializer, checked, merger)  # type: ignore[arg-type]  # they are callable
+    def merged(key: str | list[Any], one: Any, other: Any) -> Any:  # noqa: ANN401  # JSON
+        # The session stays as it is if the record fails after all.
+        return merger(key, one, copy.deepcopy(other))  # type: ignore[misc]  # it is callable
+
+    return Aggregate(initializer, checked, merged)  # type: ignore[arg-type]  # it is callable
 
 
 def folding(functions: Aggregate) -> Fold:

@@ -30,7 +30,8 @@ text = st.text(st.characters(exclude_categories=["Cs"]))
 words = text.filter(bool)
 own_names = words.filter(
     lambda name: (
-        not name.lower().startswith(("ce_", "dovecote_"))
+        "\0" not in name
+        and not name.lower().startswith(("ce_", "dovecote_"))
         and name.lower() not in {"content-type", "traceparent"}
     )
 )

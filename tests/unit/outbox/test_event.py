@@ -79,6 +79,7 @@ def nested(depth: int) -> object:
         ({"headers": {"ab": b"x"}}, "pairs"),
         ({"headers": [("a",)]}, "pairs"),
         ({"headers": [("", b"x")]}, "header name must not be empty"),
+        ({"headers": [("a\0b", b"x")]}, "must not have a NUL"),
         ({"headers": [(5, b"x")]}, "header name must be a string, not int"),
         ({"headers": [("a", 5)]}, "header 'a' must be bytes, str or None, not int"),
         ({"headers": [("a", SURROGATE)]}, "header 'a' .* UTF-8 cannot hold"),

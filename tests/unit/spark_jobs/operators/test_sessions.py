@@ -229,6 +229,53 @@ def test_a_record_that_an_aggregate_fails_for_changes_nothing() -> None:
     assert found[0][0] == "error"
 
 
+class Own:
+    """Adds to what there is as the value says, in place, and keeps it in odd forms."""
+
+    @staticmethod
+    def initializer() -> Any:
+        return []
+
+    @staticmethod
+    def aggregator(_: str, value: str, found: Any) -> Any:
+        found += [value]
+        match value:
+            case "boom":
+                raise ValueError(value)
+            case "deep":
+                for _nr in range(300):
+                    found = [found]
+            case "number":
+                return {7: 1, None: 2}
+            case "tuple":
+                return ("a", ("b",))
+        return found
+
+    @staticmethod
+    def merger(_: str, one: Any, other: Any) -> Any:
+        return one + other if one else other
+
+
+def test_a_record_that_fails_after_its_aggregate_has_changed_leaves_the_session_as_it_was() -> (
+    None
+):
+    found = whole(sessions(grace=100, aggregate=f"{__name__}:Own"), golden("A:0:a A:1:boom A:2:b"))
+    assert found[1][0] == "error"
+    assert found[-1] == ("update", "A", 0, 2, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"), [("number", {"7": 1, "null": 2}), ("tuple", ["a", ["b"]])]
+)
+def test_an_aggregate_is_what_json_makes_of_it(value: str, kept: object) -> None:
+    assert load(f"{__name__}:Own").aggregator("A", value, []) == kept
+
+
+def test_an_aggregate_that_nests_too_deeply_for_its_result_is_refused_with_its_record() -> None:
+    found = whole(sessions(aggregate=f"{__name__}:Own"), golden("A:0:deep"))
+    assert [each[0] for each in found] == ["error"]
+
+
 @pytest.mark.parametrize("name", ["average", "nowhere:thing", f"{__name__}:ms"])
 def test_an_aggregate_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(BadSettings, match=name.partition(":")[0]):

@@ -180,9 +180,48 @@ def test_an_output_may_choose_its_key_and_headers() -> None:
     assert [name for name, _ in headers].count("ce_type") == 1
 
 
-def test_an_output_that_cannot_be_written_is_refused() -> None:
+@pytest.mark.parametrize(
+    "output",
+    [
+        Output({1, 2}),
+        *(
+            Output(1, headers=given)  # type: ignore[arg-type]  # what a handler may do
+            for given in (
+                (("tenant", 5),),
+                (("tenant", bytearray(b"a")),),
+                (("ce_type", 5),),
+                # At this name Kafka's client would end the process.
+                (("\ud800", "x"),),
+                (("tenant", "\ud800"),),
+                (("", "x"),),
+                (("a\0b", "x"),),
+                ((5, "x"),),
+                {"tenant": "a"},
+                "no pairs",
+                [("tenant", "a")] * 1_001,
+            )
+        ),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused(output: Output) -> None:
     with pytest.raises(InvalidEvent):
-        encode_output(as_json(RECORD), 0, Output({1, 2}))
+        encode_output(as_json(RECORD), 0, output)
+
+
+def test_an_output_with_its_events_headers_has_none_of_the_events_attempts() -> None:
+    given = (
+        (ATTEMPT, b"4"),
+        (ORIGIN, b"in/0/0"),
+        (ERROR, b"no"),
+        ("dovecote_hops", b"2"),
+        ("h", b"1"),
+    )
+
+    _, _, headers = encode_output(as_json(RECORD), 0, Output(1, headers=given))
+
+    names = [name for name, _ in headers]
+    assert names[-2:] == ["dovecote_hops", "h"]
+    assert not {ATTEMPT, ORIGIN, ERROR} & set(names)
 
 
 def test_the_type_of_an_event_chooses_among_the_topics_of_the_settings() -> None:
