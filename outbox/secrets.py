@@ -95,9 +95,17 @@ def mapped(text: str, change: Callable[[str], str]) -> str:
     return Reread(read)
 
 
-def asked(given: str | Callable[[], str], what: str) -> str:
-    """Return a text that a program gives, or the text of its function, which is called again."""
+def asked(
+    given: str | Callable[[], str], what: str, check: Callable[[str], object] = lambda _: None
+) -> str:
+    """
+    Return a text that a program gives, or the text of its function, which is called again.
+
+    Raises:
+        ValueError: as `check` does of a text that cannot be right, without quoting it.
+    """
     if isinstance(given, str):
+        _require(given, what, check)
         return given
 
     def read(*, anew: bool) -> str:  # noqa: ARG001  # the function decides what it keeps
@@ -110,6 +118,27 @@ def asked(given: str | Callable[[], str], what: str) -> str:
         if not isinstance(text, str):
             msg = f"{what}: the function returned {type(text).__name__}, and no text"
             raise ValueError(msg)  # noqa: TRY004  # the kind of error that a source may raise
+        if not text.strip():
+            # A file may be half written; libpq would take this for a server on this machine.
+            msg = f"{what}: the function returned an empty text"
+            raise ValueError(msg)
+        _require(text, what, check)
         return text
 
     return Reread(read)
+
+
+def _require(text: str, what: str, check: Callable[[str], object]) -> None:
+    """Refuse a text at which a client of Postgres or Kafka would end the thread that gives it."""
+    if "\0" in text:
+        msg = f"{what}: the text has a NUL character, which no secret has"
+        raise ValueError(msg)
+    try:
+        text.encode()
+        check(text)
+    except UnicodeEncodeError:
+        msg = f"{what}: the text has a surrogate character, which UTF-8 has no bytes for"
+        raise ValueError(msg) from None
+    except ValueError as error:
+        msg = f"{what}: {error}"
+        raise ValueError(msg) from None

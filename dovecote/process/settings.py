@@ -188,7 +188,7 @@ def _dsn(value: object, _: object, info: ValidationInfo) -> str:
         return Reread(made) if is_read_again else made(anew=False)
     if isinstance(value, Reread):
         return Reread(partial(_parsed, value.read))
-    parts = _parts(str(value))
+    parts = _parameters(str(value))
     if not pointed and (secrets := [name for name in parts if SECRET.search(name)]):
         msg = (
             f"holds {', '.join(secrets)}: use PGPASSWORD, a passfile, {{ env = … }} for the whole "
@@ -214,20 +214,14 @@ def _parsed(read: Read, *, anew: bool) -> str:
     """Return a connection string that libpq can read, and that can be read again."""
     if not (text := read(anew=anew).strip()):
         raise ValueError(_EMPTY_DSN)
-    _parts(text)
+    _parameters(text)
     return text
 
 
-def _parts(text: str) -> dict[str, Any]:
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict
+def _parameters(text: str) -> dict[str, Any]:
+    from outbox.postgres.session import parsed
 
-    from outbox.postgres.session import unreadable
-
-    try:
-        return conninfo_to_dict(text)
-    except ProgrammingError:
-        raise ValueError(unreadable(text)) from None
+    return parsed(text)
 
 
 _EMPTY_DSN = (

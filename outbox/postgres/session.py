@@ -8,10 +8,11 @@ published. A session that several clients share in turn is no place for locks or
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from psycopg import AsyncConnection, Connection, OperationalError, errors
+from psycopg import AsyncConnection, Connection, OperationalError, ProgrammingError, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow, tuple_row
 
@@ -68,9 +69,15 @@ def conninfo(dsn: str, *, name: str = "", ours: Mapping[str, int | str] = {}) ->
     Return `dsn` as it is now, with our encoding and those of `ours` that it does not set itself.
 
     `name` is the application name that the server shows, whatever `dsn` says.
+
+    Raises:
+        psycopg.ProgrammingError: as `parsed`.
     """
     dsn = fresh(dsn)
-    given = conninfo_to_dict(dsn)
+    try:
+        given = parsed(dsn)
+    except ValueError as error:
+        raise ProgrammingError(str(error)) from None
     more = {key: value for key, value in ours.items() if key not in given}
     if name:
         more["application_name"] = name
@@ -81,13 +88,27 @@ def conninfo(dsn: str, *, name: str = "", ours: Mapping[str, int | str] = {}) ->
 _DRIVER = re.compile(r"\s*postgres(?:ql)?(\+\w+)://", re.IGNORECASE)
 
 
-def unreadable(dsn: str) -> str:
-    """Return why libpq cannot read a connection string, and what to do, without its contents."""
+def parsed(dsn: str) -> dict[str, Any]:
+    """
+    Return the parameters of a connection string.
+
+    Raises:
+        ValueError: libpq cannot read it; the message says what to do, without its contents.
+    """
     # libpq's own message quotes the connection string, which may hold a password.
     msg = "libpq cannot read this connection string (not shown, it may hold a password)"
     if found := _DRIVER.match(dsn):
-        return f"{msg}: it is SQLAlchemy's; drop {found[1]!r} after its first word"
-    return msg
+        msg = f"{msg}: it is SQLAlchemy's; drop {found[1]!r} after its first word"
+        raise ValueError(msg)
+    try:
+        given = conninfo_to_dict(dsn)
+    except (ProgrammingError, UnicodeError):
+        raise ValueError(msg) from None
+    # Errors show the host. The first character of a name of a socket may be one.
+    if any("@" in host[1:] for host in str(given.get("host", "")).split(",")):
+        msg = f"{msg}: in the password of a URL, write %40 for @"
+        raise ValueError(msg)
+    return given
 
 
 def connect(
@@ -130,6 +151,17 @@ def connect_as(
     return conn
 
 
+@contextmanager
+def _hosts() -> Iterator[None]:
+    """Raise the driver's own error for a host that can be none, of which Python raises another."""
+    try:
+        yield
+    except UnicodeError:
+        msg = "a host of the connection string is no name: one of its parts is empty or too long"
+        raise OperationalError(msg) from None
+
+
+@_hosts()
 def with_secrets(dsn: str, connect: Callable[[str], T]) -> T:
     """
     Connect with `dsn` as it is now; after a refusal once more, if its secrets have changed.
@@ -151,18 +183,19 @@ def with_secrets(dsn: str, connect: Callable[[str], T]) -> T:
 
 async def with_secrets_async(dsn: str, connect: Callable[[str], Awaitable[T]]) -> T:
     """As `with_secrets`; a command that takes long holds no other task up."""
-    if not isinstance(dsn, Reread):
-        return await connect(dsn)
-    text = await asyncio.to_thread(fresh, dsn)
-    try:
-        return await connect(text)
-    except OperationalError as error:
-        if not _is_refusal(error):
-            raise
-        renewed = await asyncio.to_thread(fresh, dsn, anew=True)
-        if renewed == text:
-            raise
-        return await connect(renewed)
+    with _hosts():
+        if not isinstance(dsn, Reread):
+            return await connect(dsn)
+        text = await asyncio.to_thread(fresh, dsn)
+        try:
+            return await connect(text)
+        except OperationalError as error:
+            if not _is_refusal(error):
+                raise
+            renewed = await asyncio.to_thread(fresh, dsn, anew=True)
+            if renewed == text:
+                raise
+            return await connect(renewed)
 
 
 def _is_refusal(error: OperationalError) -> bool:

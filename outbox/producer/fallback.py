@@ -9,14 +9,12 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
 
-from outbox.errors import BadSettings
 from outbox.event import Event, Limits
 from outbox.postgres import overdue
 from outbox.postgres.away import is_outage
 from outbox.postgres.ours import ADAPTERS
-from outbox.postgres.session import conninfo, unreadable, with_secrets
+from outbox.postgres.session import conninfo, with_secrets
 from outbox.producer.routing import EVERY, Lane
 from outbox.writing.append import Append
 
@@ -30,11 +28,6 @@ class Fallback:
     """One connection, made when it is needed and again after it is lost; for one thread."""
 
     def __init__(self, dsn: str, schema: str, limits: Limits) -> None:
-        try:
-            conninfo_to_dict(dsn)
-        except psycopg.ProgrammingError:
-            msg = f"dsn: {unreadable(dsn)}"
-            raise BadSettings(msg) from None
         self._dsn = dsn
         self._schema, self._limits = schema, limits
         self._conn: psycopg.Connection[Any] | None = None

@@ -17,6 +17,7 @@ from outbox import forks
 from outbox import schema as outbox_schema
 from outbox.errors import BadSettings, ProducerClosed
 from outbox.event import Event
+from outbox.postgres.session import parsed
 from outbox.producer.direct import Direct, properties
 from outbox.producer.fallback import Fallback
 from outbox.producer.options import Counted, Options, RouteState
@@ -60,7 +61,7 @@ class Producer:
         `kafka` holds properties of librdkafka, and may have a table `identity` as in settings
         files. A function in place of `dsn` or of a property returns its text; it is called again
         for each connection and each Kafka client, so that a password may change. While it raises,
-        its last text is used.
+        or returns no text that can be right, its last text is used.
 
         The producer's threads call `observe` with the name of a counter and a count; it must be
         quick. Its first exception is logged, and none of them keeps an event from being sent.
@@ -74,7 +75,7 @@ class Producer:
         self._options = options = options or Options()
         self._schema, self._limits = schema, options.limits
         try:
-            self._dsn = asked(dsn, "dsn")
+            self._dsn = asked(dsn, "dsn", parsed)
             given = {
                 name: value if isinstance(value, Mapping) else asked(value, f"kafka: {name}")
                 for name, value in kafka.items()

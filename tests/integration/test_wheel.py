@@ -188,7 +188,7 @@ def test_a_command_that_the_base_lacks_says_in_one_line_what_to_install(
         ("init outbox --capture log", "argument --capture: 'log' is not one of 'table', 'wal'; "),
         ("init outbox --nothing", "unrecognized arguments: --nothing; see `dovecote init outbox"),
         ("init outbox --dsn", "argument --dsn: expected one argument; see `dovecote init outbox"),
-        ("init outbox --dsn x", "--dsn or DOVECOTE_DSN is not a connection string that libpq ca"),
+        ("init outbox --dsn x", "--dsn or DOVECOTE_DSN: libpq cannot read this connection string"),
     ],
 )
 def test_bad_usage_of_the_base_is_one_line_and_status_2(make: Make, words: str, said: str) -> None:

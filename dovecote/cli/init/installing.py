@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import Annotated, TypeAlias
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 
 from dovecote.cli.flags import Flag
 from outbox.errors import BadSettings, DovecoteError, first_line
@@ -62,10 +61,9 @@ def report(applied: Sequence[Migration], granted: Mapping[str, Sequence[str]], e
 def connected(dsn: str) -> Iterator[psycopg.Connection]:
     """Yield a connection that commits at the end; explain what an operator can do if it fails."""
     try:
-        conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError:
-        # The message of libpq quotes it, and it may contain a password.
-        msg = "--dsn or DOVECOTE_DSN is not a connection string that libpq can read (not shown)"
+        session.parsed(dsn)
+    except ValueError as error:
+        msg = f"--dsn or DOVECOTE_DSN: {error}"
         raise BadSettings(msg) from None
     try:
         conn = session.connect(dsn, autocommit=False)

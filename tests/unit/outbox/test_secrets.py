@@ -9,8 +9,8 @@ from psycopg.conninfo import conninfo_to_dict
 from dedup.settings.properties import client_properties
 from dovecote.process.settings import load
 from outbox.errors import BadSettings
-from outbox.postgres.session import conninfo
-from outbox.secrets import fresh, fresh_all
+from outbox.postgres.session import conninfo, parsed
+from outbox.secrets import asked, fresh, fresh_all
 from relay.settings import RelaySettings
 
 
@@ -83,3 +83,28 @@ def test_a_secret_travels_as_the_text(tmp_path: Path) -> None:
     found = settings(tmp_path, '"dbname=shop"', f'"sasl.password" = {{ file = "{secret}" }}')
     secret.unlink()
     assert pickle.loads(pickle.dumps(found.kafka["sasl.password"])) == "one"  # noqa: S301  # our own
+
+
+@pytest.mark.parametrize(
+    "worse",
+    [
+        "host=b password=two S3CRET",
+        "postgresql://u:S3CRET%zz@b/d",
+        "postgresql://u:a@S3CRET@b/d",
+        "host=b password=S3CRET\udcfc",
+        "host=b password=S3CRET\0",
+        " ",
+    ],
+)
+def test_a_text_of_a_function_that_cannot_be_right_leaves_the_last_one(
+    worse: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = ["host=a password=one"]
+    text = asked(lambda: given[0], "dsn", parsed)
+    given[0] = worse
+    assert fresh(text) == "host=a password=one"
+    assert "a secret is used as it was read before: dsn: " in caplog.text
+    assert "S3CRET" not in caplog.text
+    with pytest.raises(ValueError, match="dsn: ") as refused:
+        asked(lambda: worse, "dsn", parsed)
+    assert "S3CRET" not in str(refused.value)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -14,6 +15,7 @@ from outbox.producer.ledger import Ledger
 from outbox.producer.pause import Pause
 from outbox.producer.producer import Options, Producer
 from outbox.producer.waiting import Waiting, size_of
+from tests.support.waiting import patient
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:9"}
 NO_DATABASE = "host=127.0.0.1 port=9 dbname=none"
@@ -156,3 +158,34 @@ def test_an_event_that_was_not_sent_to_kafka_is_not_said_to_be() -> None:
         NotAccepted, match="Kafka: not tried, as earlier events may be in the outbox"
     ):
         promise.result(0)
+
+
+@pytest.mark.parametrize(
+    "worse",
+    [
+        "host=127.0.0.1 port=9 password=two S3CRET",
+        "host=127.0.0.1 port=9 password=S3CRET\udcfc",
+        "host=db..internal port=9 password=S3CRET",
+    ],
+)
+def test_a_text_that_cannot_be_right_neither_shows_its_password_nor_ends_the_producer(
+    worse: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    given, was_read = [NO_DATABASE], threading.Event()
+
+    def dsn() -> str:
+        if given[0] == worse:
+            was_read.set()
+        return given[0]
+
+    brief = timedelta(milliseconds=100)
+    options = Options(delivery_timeout=brief, accept_timeout=3 * brief)
+    with Producer(dsn, NOWHERE, options=options) as producer:
+        given[0] = worse
+        assert was_read.wait(patient(10))
+        for _ in range(2):
+            with pytest.raises(NotAccepted) as refused:
+                producer.send(EVENT)
+            assert "S3CRET" not in str(refused.value)
+        assert "S3CRET" not in str(producer.state)
+    assert "S3CRET" not in caplog.text
