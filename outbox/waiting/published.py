@@ -116,7 +116,8 @@ def _drained(schema: str, token: list[str], lane: Lane) -> Statement:
 
     A snapshot that sees the new transaction sees all that were committed before it.
     """
-    return Statement(_filled(_DRAINED, schema), [token * 2, [None, lane.digest]])
+    nr = str(json.loads(*token))
+    return Statement(_filled(_DRAINED, schema), [[nr, nr], [None, lane.digest]])
 
 
 def _explained(error: BaseException, schema: str, by: str) -> DovecoteError | None:

@@ -1,7 +1,7 @@
-"""A caller that waits is told the same, whatever codecs its application has set on asyncpg."""
+"""A caller that waits is told the same, whatever its application has set on the connection."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from dedup import Applied, TimedOut, handled_async
-from outbox import Event, Parked, published_async, write_async
+from outbox import Event, Parked, Published, published, published_async, write_async
 from outbox import TimedOut as NotPublished
 from outbox.testing import written, written_async
 from tests.support.fix_django import django_database
@@ -30,6 +30,7 @@ PARKED = (
     " code, reason, holds) VALUES"
     " ('outbox', 1, 1, %s, now(), 'orders', 'order 42', 'x', 'T', 's', 'C', 'no', true)"
 )
+STARTED = "SELECT outbox.confirm('outbox', '1000000:1000000:', NULL, 0)"
 REPORTED = (
     "UPDATE outbox.relays SET drained = '1000000:1000000:', drained_in = outbox.this_database()"
 )
@@ -65,24 +66,39 @@ def library(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_a_parked_event_is_parked_and_one_that_nobody_reports_is_not_published(
-    dsn: str, library: str
-) -> None:
-    async def ask() -> Any:
-        async with connected(dsn, library) as conn:
-            return await published_async(conn, EVENT, timeout=1)
-
+@pytest.fixture
+def reported(dsn: str) -> Iterator[str]:
+    """An outbox whose relay has parked the event, and reported all others as published."""
     with psycopg.connect(dsn) as other:
-        other.execute("SELECT outbox.confirm('outbox', '1000000:1000000:', NULL, 0)")
-    assert isinstance(asyncio.run(ask()), NotPublished)
-    with psycopg.connect(dsn) as other:
+        other.execute(STARTED)
         other.execute(PARKED, [EVENT.id])
         other.execute(REPORTED)
-    try:
-        assert isinstance(asyncio.run(ask()), Parked)
-    finally:
-        with psycopg.connect(dsn) as other:
-            other.execute("TRUNCATE outbox.parked")
+    yield dsn
+    with psycopg.connect(dsn) as other:
+        other.execute("TRUNCATE outbox.parked")
+
+
+def ask(dsn: str, library: str, timeout: float) -> Published | Parked | NotPublished:
+    async def asking() -> Published | Parked | NotPublished:
+        async with connected(dsn, library) as conn:
+            return await published_async(conn, EVENT, timeout=timeout)
+
+    return asyncio.run(asking())
+
+
+def test_a_parked_event_is_parked(reported: str, library: str) -> None:
+    assert isinstance(ask(reported, library, LONG), Parked)
+
+
+def test_an_event_that_nobody_has_reported_is_not_published(dsn: str, library: str) -> None:
+    with psycopg.connect(dsn) as other:
+        other.execute(STARTED)
+    assert isinstance(ask(dsn, library, 0), NotPublished)
+
+
+def test_a_parked_event_is_parked_for_a_client_without_an_encoding(reported: str) -> None:
+    with psycopg.connect(reported, client_encoding="sql_ascii") as conn:
+        assert isinstance(published(conn, EVENT, timeout=LONG), Parked)
 
 
 @pytest.mark.parametrize("poll", [None, 0.1])
