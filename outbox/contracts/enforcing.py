@@ -33,7 +33,8 @@ def enforce(file: str | PathLike[str], mode: Mode = "refuse") -> None:
     in the value, and not what is there.
 
     Raises:
-        BadSettings: there is no such mode or file, or `jsonschema` is not installed.
+        BadSettings: there is no such mode or file, a `$ref` in it leads nowhere, or `jsonschema`
+            is not installed.
     """
     if mode not in get_args(Mode):
         msg = f"mode {mode!r} is none of {', '.join(get_args(Mode))}"
@@ -76,10 +77,22 @@ class _Check:
             return f"{self._file} has nothing for {said}; export it, or set the header"
         try:
             value = json.loads(event.value_bytes() or b"")
+        except RecursionError:
+            return "value: it nests too deeply"
         except ValueError:
             return "value: it is no JSON, and its content type says so"
-        error = import_module("jsonschema.exceptions").best_match(found.iter_errors(value))
-        return None if error is None else _said(error)
+        try:
+            error = import_module("jsonschema.exceptions").best_match(found.iter_errors(value))
+            return None if error is None else _said(error)
+        except RecursionError:
+            return "value: it, or its schema, nests too deeply"
+        except Exception as error:  # noqa: BLE001  # a schema may lead the library anywhere
+            # Its text may have the value.
+            return f"value: {self._file} has a schema that cannot check it ({_kind(error)})"
+
+
+def _kind(error: Exception) -> str:
+    return type(error).__name__.lstrip("_")
 
 
 def _said(error: Any) -> str:  # noqa: ANN401  # jsonschema's own
@@ -110,24 +123,57 @@ def _validators(file: Path) -> dict[tuple[str, str], dict[str | None, Any]]:
     except OSError as error:
         msg = f"{file}: {error.strerror}; {remedy}"
         raise BadSettings(msg) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         msg = f"{file} is no file of contracts; {remedy}"
         raise BadSettings(msg) from error
     if form != _FORM:
         msg = f"{file} is no file of contracts that this version knows; {remedy}"
         raise BadSettings(msg)
-    checker = library.FormatChecker(formats=())
+    referencing = import_module("referencing")
+    checker, registry = library.FormatChecker(formats=()), referencing.Registry()
     for name, check in CHECKED.items():
         checker.checks(name, ValueError)(check)
     found: dict[tuple[str, str], dict[str | None, Any]] = {}
     try:
         for each in contracts:
             library.Draft202012Validator.check_schema(each["schema"])
+            _require_resolved(each["schema"])
             version = None if each["version"] is None else str(each["version"])
             found.setdefault((each["topic"], each["type"]), {})[version] = (
-                library.Draft202012Validator(each["schema"], format_checker=checker)
+                # With a registry of ours, nothing is fetched from the network.
+                library.Draft202012Validator(
+                    each["schema"], registry=registry, format_checker=checker
+                )
             )
+    except RecursionError as error:
+        msg = f"{file} has a contract that nests too deeply; {remedy}"
+        raise BadSettings(msg) from error
+    except referencing.exceptions.Unresolvable as error:
+        msg = (
+            f"{file} has a contract whose $ref {error.ref[:_MOST_SAID]!r} leads nowhere; {remedy}"
+        )
+        raise BadSettings(msg) from error
     except (KeyError, TypeError, library.SchemaError) as error:
         msg = f"{file} has a contract that cannot be used: {str(error)[:_MOST_SAID]}; {remedy}"
         raise BadSettings(msg) from error
     return found
+
+
+def _require_resolved(schema: Any) -> None:  # noqa: ANN401  # JSON
+    """
+    Check that each reference in a schema leads somewhere: within it, or to a meta-schema.
+
+    Raises:
+        Unresolvable: one does not; it is the library's own error.
+    """
+    library = import_module("referencing.jsonschema")
+    root = library.DRAFT202012.create_resource(schema)
+    registry = import_module("jsonschema_specifications").REGISTRY
+    open_ = [(registry.resolver_with_root(root), root)]
+    while open_:
+        resolver, found = open_.pop()
+        if isinstance(found.contents, dict):
+            for keyword in ("$ref", "$dynamicRef"):
+                if keyword in found.contents:
+                    resolver.lookup(found.contents[keyword])
+        open_ += [(resolver.in_subresource(each), each) for each in found.subresources()]

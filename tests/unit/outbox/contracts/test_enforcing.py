@@ -110,6 +110,62 @@ def test_a_warning_lets_the_event_through(file: Path, caplog: pytest.LogCaptureF
     assert "does not fit its contract" in caplog.text
 
 
+NOWHERE = {"items": {"$ref": "https://nowhere.invalid/schema"}}
+ITSELF = {"$ref": "#"}
+BEYOND = {"$ref": "#/x/y", "x": {"y": {"$ref": "https://nowhere.invalid/schema"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "said"),
+    [
+        ({}, b"[" * 100_000 + b"]" * 100_000, "it nests too deeply"),
+        ({}, b"9" * 5_000, "it is no JSON"),
+        (ITSELF, b"1", "it, or its schema, nests too deeply"),
+        (BEYOND, json.dumps(HIDDEN).encode(), "has a schema that cannot check it"),
+    ],
+)
+def test_what_cannot_be_checked_is_warned_of_or_refused_as_what_does_not_fit(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    schema: object,
+    value: bytes,
+    said: str,
+) -> None:
+    path = tmp_path / "contracts.json"
+    path.write_text(json.dumps({"dovecote": 1, "contracts": [{**ENTRY, "schema": schema}]}))
+    odd = Event(topic="t", type="T", value=value, content_type="application/json")
+    try:
+        enforce(path, "warn")
+        assert to_event(odd) is odd
+        assert said in caplog.text
+        enforce(path)
+        with pytest.raises(InvalidEvent, match=said) as raised:
+            to_event(odd)
+        assert HIDDEN not in str(raised.value)
+    finally:
+        enforce(path, "off")
+
+
+def test_a_reference_within_the_schema_or_to_a_meta_schema_is_followed(tmp_path: Path) -> None:
+    path = tmp_path / "contracts.json"
+    schema = {
+        "$defs": {"a": {"$anchor": "here", "type": "string"}},
+        "properties": {
+            "a": {"$ref": "#here"},
+            "b": {"$ref": "https://json-schema.org/draft/2020-12/schema"},
+            "$ref": {"const": {"$ref": "no keyword"}},
+        },
+    }
+    path.write_text(json.dumps({"dovecote": 1, "contracts": [{**ENTRY, "schema": schema}]}))
+    try:
+        enforce(path)
+        to_event(Event(topic="t", type="T", value={"a": "", "b": True}))
+        with pytest.raises(InvalidEvent, match=r"value\.a: it must have type"):
+            to_event(Event(topic="t", type="T", value={"a": 1}))
+    finally:
+        enforce(path, "off")
+
+
 def test_nothing_is_checked_until_it_is_asked_for(file: Path) -> None:
     assert gate.check is None
     enforce(file)
@@ -129,6 +185,11 @@ def test_nothing_is_checked_until_it_is_asked_for(file: Path) -> None:
             "has a contract that cannot be used",
         ),
         ('{"dovecote": 2, "contracts": []}', "is no file of contracts"),
+        ("[" * 100_000, "is no file of contracts"),
+        (
+            json.dumps({"dovecote": 1, "contracts": [{**ENTRY, "schema": NOWHERE}]}),
+            r"has a contract whose \$ref 'https://nowhere.invalid/schema' leads nowhere; write it",
+        ),
     ],
 )
 def test_a_file_that_is_none_is_refused(tmp_path: Path, text: str | None, said: str) -> None:
