@@ -108,5 +108,5 @@ def _deed(line: str) -> DeedShape | None:
             what=str(told["what"]),
             outcome=str(told["outcome"]),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None

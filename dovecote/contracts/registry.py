@@ -85,7 +85,7 @@ def _latest(client: Any, subject: str) -> str | None:  # noqa: ANN401  # the cli
 def _contract(asked: Contract, subject: str, text: str) -> Contract:
     try:
         schema = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         schema = None
     if not isinstance(schema, dict):
         msg = f"subject {subject} of the registry has no JSON Schema: another program owns it"

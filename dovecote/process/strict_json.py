@@ -11,9 +11,14 @@ def loads(text: str | bytes) -> Any:  # noqa: ANN401  # whatever the text holds
     Return what `text` holds.
 
     Raises:
-        ValueError: it is not JSON, or an object has a key twice; NaN and Infinity are not JSON.
+        ValueError: it is not JSON, nests too deeply, or an object has a key twice; NaN and
+            Infinity are not JSON.
     """
-    return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+    except RecursionError:
+        msg = "it nests too deeply"
+        raise ValueError(msg) from None
 
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -349,7 +349,7 @@ def _health(port: int) -> HealthReport | None:
         return HealthReport(
             bool(found["ok"]), found["role"], found["reason"], State(found["state"])
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -75,7 +75,7 @@ class Api:
                 "Otherwise give --api"
             )
             raise DovecoteError(msg) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             msg = f"{self.url} answers, but not as the API of `dovecote push serve` does"
             raise DovecoteError(msg) from error
 
@@ -111,5 +111,5 @@ def _why(error: HTTPError) -> str:
         )
     try:
         return str(json.loads(text)["error"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return f"the API answers {error.code}"

@@ -73,6 +73,6 @@ def _decoded(value: bytes | None, content_type: str | None) -> object:
             return loads(value)
         if kind.startswith("text/"):
             return value.decode()
-    except ValueError:
+    except (ValueError, RecursionError):
         pass  # the event says that it is what it is not: its bytes are still what was written
     return value

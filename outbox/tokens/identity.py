@@ -86,7 +86,7 @@ def made(text: str) -> Ask:
     """
     try:
         options = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         options = None
     if not isinstance(options, dict):
         msg = "it must be a table, with a provider"

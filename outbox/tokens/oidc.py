@@ -104,7 +104,7 @@ def _request(options: Mapping[str, Any]) -> Request:
 def _json(response: HTTPResponse | HTTPError) -> Mapping[str, Any]:
     try:
         found = json.loads(response.read(_MOST_BYTES))
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         msg = "the answer is no JSON object; is token_url the token endpoint?"

@@ -109,6 +109,6 @@ def claims(token: str) -> Mapping[str, object]:
     try:
         body = parts[1] + "=" * (-len(parts[1]) % 4)
         found = json.loads(base64.urlsafe_b64decode(body))
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

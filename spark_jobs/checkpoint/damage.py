@@ -18,7 +18,7 @@ def pins(checkpoint: str, name: str, text: str) -> dict[str, object]:
     """
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if isinstance(found, dict):
         return found
@@ -104,7 +104,7 @@ def _is_object(text: str) -> bool:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 

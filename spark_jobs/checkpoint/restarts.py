@@ -98,7 +98,7 @@ def decode(text: str) -> tuple[Ran, ...]:
     """
     try:
         found = [_ran(each) for each in json.loads(text)["runs"]]
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, RecursionError) as error:
         msg = f"it has no list of runs ({error})"
         raise ValueError(msg) from error
     return tuple(found[-_MOST_RUNS:])

@@ -99,6 +99,7 @@ class Marker:
             AttributeError,
             UnicodeDecodeError,
             json.JSONDecodeError,
+            RecursionError,
         ) as error:
             msg = f"not a marker: {value[:200]!r}"
             raise ValueError(msg) from error

@@ -19,7 +19,7 @@ def hash_of(line: str) -> str | None:
     """Return the hash that the statement in a line gives itself; None: it has none."""
     try:
         told = json.loads(line)["hash"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return told if isinstance(told, str) else None
 
@@ -33,7 +33,7 @@ def first_broken(lines: Iterable[str]) -> str | None:
         try:
             told = json.loads(line)
             own, before = told.pop("hash"), told["previous"]
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return f"line {number} is not a statement"
         if _hash(told) != own:
             return f"the statement in line {number} was altered"

@@ -96,5 +96,5 @@ def _is(wanted: str, key: Any) -> bool:  # noqa: ANN401  # JSON
         return key == wanted
     try:
         return bool(json.loads(wanted) == key)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return False

@@ -45,7 +45,7 @@ class ProcessSource:
                 body = error.read(_MOST)
         try:
             told = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             told = None
         if not isinstance(told, dict) or "ok" not in told:
             msg = "its /readyz is not that of a process of Dovecote"

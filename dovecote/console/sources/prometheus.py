@@ -62,7 +62,7 @@ def _asked(url: str, expression: str, minutes: int, now: float) -> object:
     try:
         with ask(request, _SECONDS) as answer:
             return json.loads(answer.read(_MOST))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, HTTPError):
             error.close()
         msg = f"Prometheus at {url} does not answer: {error}"

@@ -66,7 +66,7 @@ class PushApi:
                 if error.code in {401, 403}:
                     msg += ": `token` of the source needs the right to read all subscriptions"
                 raise DovecoteError(msg) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             found = getattr(error, "reason", None) or error
             said = getattr(found, "strerror", None) or str(found) or type(found).__name__
             raise DovecoteError(said) from error

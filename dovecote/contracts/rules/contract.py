@@ -85,7 +85,7 @@ def parsed(text: str | bytes, where: str) -> list[Contract]:
     """
     try:
         whole = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         msg = f"{where} is no JSON: {error}; write it with `dovecote contracts export`"
         raise BadSettings(msg) from error
     if not isinstance(whole, dict) or not isinstance(whole.get("contracts"), list):

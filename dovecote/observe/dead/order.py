@@ -68,7 +68,7 @@ def decoded(after: str) -> Before:
     try:
         at, part, place = json.loads(urlsafe_b64decode(after.encode()))
         found = Before(datetime.fromisoformat(at), str(part), str(place))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         msg = "this is not where a page of letters ended: begin again without `after`"
         raise BadSettings(msg) from error
     if found.at.tzinfo is None:

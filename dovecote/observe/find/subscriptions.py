@@ -128,6 +128,6 @@ def _get(source: PushSource, path: str) -> Any:  # noqa: ANN401  # JSON
         why = error.reason if isinstance(error, URLError) else error
         msg = f"the API at {source.url} does not answer ({why})"
         raise DovecoteError(msg) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         msg = f"{source.url} answers, but not as the API of `dovecote push serve` does"
         raise DovecoteError(msg) from error

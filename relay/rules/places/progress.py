@@ -176,7 +176,7 @@ class Progress:
         try:
             fields = json.loads(value)
             form = fields.pop("format")
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise ValueError(msg) from error
         if form != _FORMAT:
             msg = f"progress record of another format: {value[:200]!r}"
