@@ -91,8 +91,9 @@ class Ahead:
             return batch
 
     def clear(self) -> None:
-        """Drop all batches."""
+        """Drop all batches, and let the reading thread go on: nobody takes any more."""
         with self._changed:
+            self._is_awaited = True
             self._batches.clear()
             self._rows = self._bytes = 0
             self._changed.notify_all()

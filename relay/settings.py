@@ -13,6 +13,7 @@ from dovecote.process.settings import (
     KafkaProperties,
     PositiveDuration,
     Settings,
+    TransactionTimeout,
 )
 from relay.kafka.properties import FIXED, LARGEST, Mode, producer_properties
 from relay.rules.parking import Policy
@@ -104,13 +105,13 @@ class RelaySettings(Settings):
     """The pause doubles up to this while there is nothing to do."""
 
     lease: PositiveDuration = timedelta(seconds=10)
-    """A relay that Postgres has not heard from for this long loses the active role; at least
-    1s."""
+    """A relay that Postgres has not heard from for this long loses the active role; from 1s to
+    24h."""
 
     standby_poll: PositiveDuration = timedelta(milliseconds=500)
     """How often a standby asks for the active role."""
 
-    transaction_timeout: PositiveDuration = timedelta(seconds=60)
+    transaction_timeout: TransactionTimeout = timedelta(seconds=60)
     """Longest a batch may wait for the broker; what it left open is aborted after that."""
 
     on_poison: Policy = "hold"
@@ -164,6 +165,15 @@ class RelaySettings(Settings):
     def _worth_a_heartbeat(cls, value: timedelta) -> timedelta:
         if value < timedelta(seconds=1):
             msg = "must be at least 1s: every pause of a relay would cost it the active role"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("lease", "standby_poll", "poll_max")
+    @classmethod
+    def _a_day_at_most(cls, value: timedelta) -> timedelta:
+        # Postgres and the socket's own wait take milliseconds of 32 bits.
+        if value > timedelta(hours=24):
+            msg = "must be at most 24h"
             raise ValueError(msg)
         return value
 

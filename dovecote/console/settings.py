@@ -17,6 +17,7 @@ _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MOST_EVERY = timedelta(minutes=1)
 _MOST_HOURS = timedelta(hours=48)
+_LEAST_TIMEOUT, _MOST_TIMEOUT = timedelta(milliseconds=1), timedelta(hours=1)
 
 
 def _text(value: object, info: ValidationInfo) -> object:
@@ -74,7 +75,7 @@ class ConsoleTable(Settings):
     """How often each source is asked, at most a minute."""
 
     timeout: PositiveDuration = timedelta(seconds=2)
-    """How long a source may take to answer."""
+    """How long a source may take to answer, from 1ms to 1h."""
 
     history: PositiveDuration = timedelta(hours=6)
     """How far back the console's own samples go, at most 48 hours."""
@@ -106,6 +107,9 @@ class ConsoleTable(Settings):
             raise ValueError(msg)
         if self.every > _MOST_EVERY:
             msg = "every: ask at least once a minute, or nothing can be green"
+            raise ValueError(msg)
+        if not _LEAST_TIMEOUT <= self.timeout <= _MOST_TIMEOUT:
+            msg = "timeout: from 1ms to 1h, because Postgres and Kafka take no other"
             raise ValueError(msg)
         if self.history > _MOST_HOURS:
             msg = "history: at most 48h are kept here; name a Prometheus for more"

@@ -28,3 +28,11 @@ def positive(value: timedelta) -> timedelta:
         msg = "must be longer than 0"
         raise ValueError(msg)
     return value
+
+
+def of_transactions(value: timedelta) -> timedelta:
+    """Return `value`, which Kafka must take as the timeout of a transaction."""
+    if not timedelta(seconds=1) <= value <= timedelta(hours=596):
+        msg = "must be from 1s to 596h: Kafka takes no other timeout of transactions"
+        raise ValueError(msg)
+    return value

@@ -34,7 +34,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema
 
 from dovecote.process import strict_json
-from dovecote.process.durations import duration, positive
+from dovecote.process.durations import duration, of_transactions, positive
 from dovecote.process.references import (
     POINTERS,
     SECRET,
@@ -245,6 +245,9 @@ Duration: TypeAlias = Annotated[timedelta, BeforeValidator(duration)]
 
 PositiveDuration: TypeAlias = Annotated[Duration, AfterValidator(positive)]
 """A `Duration` that is longer than 0."""
+
+TransactionTimeout: TypeAlias = Annotated[Duration, AfterValidator(of_transactions)]
+"""A `Duration` that Kafka takes: the client keeps its milliseconds in 32 bits."""
 
 _SCALAR = {"type": ["string", "number", "boolean", "object"]}
 

@@ -26,7 +26,7 @@ from outbox.timestamps import milliseconds
 from outbox.tokens.source import for_client
 from relay.errors import Outage, Refused
 from relay.kafka.errors import MISSING
-from relay.kafka.progress_topic import client_properties
+from relay.kafka.progress_topic import LONGEST_SECONDS, client_properties
 from relay.rules.reconciliation import Doubts, Sent
 
 _log = logging.getLogger("dovecote.relay")
@@ -55,7 +55,7 @@ class LookingBack:
         Records sent before `since` may belong to events that the database has already deleted.
         """
         self._kafka = client_properties(kafka)
-        self._timeout = timeout
+        self._timeout = min(timeout, LONGEST_SECONDS)
         self._start, self._since = max(0, start), since
         self._doubts = Doubts()
         self._next: dict[tuple[str, int], int] = {}

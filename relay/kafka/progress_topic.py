@@ -39,6 +39,9 @@ _GROUP = "dovecote-progress"
 ALWAYS_THERE = "__consumer_offsets"
 """A topic to ask for when only an answer matters; asking for another topic might create it."""
 
+LONGEST_SECONDS = 1_800.0
+"""The client refuses to wait for more than an hour, and creating a topic waits twice."""
+
 _DELETED = "; was it deleted? Restore it: a relay started anew refuses to begin again"
 _NOT_KNOWN_YET = "; it was made a moment ago, and not every broker knows of it yet"
 
@@ -61,7 +64,7 @@ class ProgressTopic:
     """The topic of the progress records."""
 
     def __init__(self, name: str, properties: Mapping[str, str], *, timeout: float) -> None:
-        self.name, self._timeout = name, timeout
+        self.name, self._timeout = name, min(timeout, LONGEST_SECONDS)
         self._client = client_properties(properties)
         self._said: list[KafkaError] = []
         self._is_new = self._was_let_in = False

@@ -17,7 +17,13 @@ from dedup.settings.policy import ExactSettings, FirstMatchSettings, LatestSetti
 from dedup.settings.retries import RetrySettings, TopicName
 from dovecote.process import strict_json
 from dovecote.process.durations import duration
-from dovecote.process.settings import Duration, HttpSettings, KafkaProperties, Settings
+from dovecote.process.settings import (
+    Duration,
+    HttpSettings,
+    KafkaProperties,
+    Settings,
+    TransactionTimeout,
+)
 from spark_jobs.checkpoint.pins import HASH, JOB, MURMUR2, QUERY, TOPICS, Pins
 from spark_jobs.query.conf import SparkConf
 from spark_jobs.sink.kafka_options import FIXED_READING, leave_guarantees_alone
@@ -230,7 +236,7 @@ class DedupSettings(Settings):
 
     spark: SparkSettings
 
-    transaction_timeout: Duration = timedelta(seconds=60)
+    transaction_timeout: TransactionTimeout = timedelta(seconds=60)
     """How long the writing of one shuffle partition may take; handlers do not count."""
 
     stall_after: Duration = timedelta(seconds=120)

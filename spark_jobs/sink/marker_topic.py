@@ -22,6 +22,8 @@ CONFIG = {"cleanup.policy": "compact", "segment.bytes": "4194304"}
 
 _TAIL = 100
 _POLL_SECONDS = 0.1
+# The client takes no request that may last longer than this.
+_LONGEST_SECONDS = 3_600.0
 # The leader has a committed nonce; the end of its partition follows a moment later.
 _PATIENCE_SECONDS = 1.0
 _NONCE = b"fence"
@@ -36,7 +38,7 @@ class MarkerTopic:
     """The markers of one query."""
 
     def __init__(self, name: str, properties: Mapping[str, str], *, timeout: float) -> None:
-        self.name, self._timeout = name, timeout
+        self.name, self._timeout = name, min(timeout, _LONGEST_SECONDS)
         self._client = kafka_options.client(properties)
         self.written_at = 0
         """When the newest marker that was read was written, in milliseconds; 0: none was read."""

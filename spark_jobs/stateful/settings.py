@@ -7,7 +7,13 @@ from typing import Self
 from pydantic import field_validator, model_validator
 
 from dedup.settings.retries import TopicName
-from dovecote.process.settings import Duration, HttpSettings, KafkaProperties, Settings
+from dovecote.process.settings import (
+    Duration,
+    HttpSettings,
+    KafkaProperties,
+    Settings,
+    TransactionTimeout,
+)
 from spark_jobs.checkpoint.pins import FORMAT, HASH, JOB, MURMUR2, QUERY, SCHEMAS, TOPICS, Pins
 from spark_jobs.operators.aggregation.config import Gapped
 from spark_jobs.operators.aggregation.formats.avro import AvroCodec
@@ -79,7 +85,7 @@ class StatefulSettings(Settings):
 
     spark: SparkSettings
 
-    transaction_timeout: Duration = timedelta(seconds=60)
+    transaction_timeout: TransactionTimeout = timedelta(seconds=60)
     """How long the writing of one shuffle partition may take."""
 
     stall_after: Duration = timedelta(seconds=120)

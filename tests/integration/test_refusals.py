@@ -20,10 +20,13 @@ from tests.support.relaying import Relays, commit, event, ids, installed, publis
 from tests.support.waiting import consume, patient, until
 
 
-def test_a_transaction_timeout_that_the_broker_does_not_allow_is_named(fleet: Relays) -> None:
-    relay = fleet.start(transaction_timeout="16m")
+@pytest.mark.parametrize(("timeout", "seconds"), [("16m", 960), ("2h", 7200)])
+def test_a_transaction_timeout_that_the_broker_does_not_allow_is_named(
+    fleet: Relays, timeout: str, seconds: int
+) -> None:
+    relay = fleet.start(transaction_timeout=timeout)
     assert relay.wait() == 1
-    assert "`transaction_timeout` of 960 s is longer than this broker allows" in relay.log
+    assert f"`transaction_timeout` of {seconds} s is longer than this broker allows" in relay.log
     assert "raise the broker's transaction.max.timeout.ms" in relay.log
     assert "Traceback" not in relay.log
 

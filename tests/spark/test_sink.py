@@ -324,6 +324,15 @@ def test_the_marker_topic_is_compacted_and_grows(kafka: Sink) -> None:
     assert kafka.topic.partitions() == 5
 
 
+def test_a_transaction_may_last_longer_than_any_request_to_kafka(kafka: Sink) -> None:
+    topic = MarkerTopic(f"{kafka.topic.name}.slow", kafka.kafka, timeout=7_200)
+
+    topic.ensure(1)
+    topic.ensure(2)
+
+    assert topic.partitions() == 2
+
+
 def test_a_broker_that_pauses_loses_and_doubles_nothing_and_one_that_is_gone_is_told(
     own_stack: Stack,
 ) -> None:

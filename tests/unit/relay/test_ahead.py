@@ -85,6 +85,15 @@ def test_who_reads_can_wait_until_a_batch_is_awaited() -> None:
     assert taken == [batch(3)]
 
 
+def test_who_reads_waits_no_longer_at_the_end() -> None:
+    ahead = Ahead(most_rows=10, most_bytes=100)
+    ahead.clear()
+    reader = threading.Thread(target=ahead.wait_until_awaited, args=(3_600,), daemon=True)
+    reader.start()
+    reader.join(patient(30))
+    assert not reader.is_alive()
+
+
 def test_what_was_read_before_it_was_awaited_is_old_once_the_reader_rests() -> None:
     ahead = Ahead(most_rows=10, most_bytes=100)
     ahead.put(batch(1))

@@ -19,6 +19,8 @@ DIGEST = f"sha256:{'0' * 64}"
         ({"tokens": {"a": {"sha256": DIGEST}, "b": {"sha256": DIGEST}}}, "have the same token"),
         ({"tokens": {"a": {"sha256": DIGEST, "rights": ["own"]}}}, "'read' or 'write'"),
         ({"every": "2m"}, "at least once a minute"),
+        ({"timeout": "0.2ms"}, "from 1ms to 1h"),
+        ({"timeout": "2h"}, "from 1ms to 1h"),
         ({"history": "72h"}, "at most 48h"),
         ({"prometheus": "prometheus:9090"}, "write http://host:port"),
         ({"colour": "red"}, "Extra inputs"),

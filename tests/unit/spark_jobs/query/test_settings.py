@@ -116,6 +116,8 @@ def test_the_operators_type_decides_its_fields(loaded: Callable[..., DedupSettin
         ('"client.rack" = "a"', '"group.id" = "mine"', "exactly once"),
         ("[kafka]", '[kafka]\n"transactional.id" = "x"', "transactional.id"),
         ('"bootstrap.servers" = "127.0.0.1:9092"', "", "bootstrap.servers"),
+        ("[kafka]", 'transaction_timeout = "999ms"\n[kafka]', "from 1s to 596h"),
+        ("[kafka]", 'transaction_timeout = "597h"\n[kafka]', "from 1s to 596h"),
         ('base = "500ms"', 'base = "1h"', "ceiling"),
         ('base = "500ms"', 'base = "soon"', "retry.base"),
         ('query = "orders"', 'query = "a/b"', "spark.query"),

@@ -84,6 +84,8 @@ def test_global_stream_time_has_one_bucket() -> None:
             "must be a duration",
         ),
         ("delay", {"state": {"buckets": 0}}, "state.buckets"),
+        ("delay", {"transaction_timeout": "0.2ms"}, "from 1s to 596h"),
+        ("delay", {"transaction_timeout": "720h"}, "from 1s to 596h"),
         ("delay", {"retry": {}}, "retry"),
     ],
 )
