@@ -51,6 +51,7 @@ def look(source: ConsumerSource) -> GroupStatus:
     Raises:
         DovecoteError: Kafka does not answer, or does not let us see the group.
     """
+    there = topics(source.kafka)
     admin = AdminClient(for_client(source.kafka), logger=_log)
     failures: list[str] = []
     try:
@@ -60,7 +61,6 @@ def look(source: ConsumerSource) -> GroupStatus:
         said = told(error.args[0], right("Describe", "group", source.group))
         msg = f"group {source.group!r} cannot be seen: {said}"
         raise DovecoteError(msg) from error
-    there = topics(source.kafka)
     read = of_topics.matched(source.topics, there)
     retries = [tier.topic for tier in source.retries.tiers]
     wanted = [*read, *retries]

@@ -15,26 +15,45 @@ from outbox.kafka import kafka_logger
 from outbox.tokens.source import client_of, for_client
 
 _log = kafka_logger("dovecote.consumer.kafka")
+_ALL_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001  # librdkafka's name
 _PROTOCOLS = "group.coordinator.rebalance.protocols"
 _MAY_WRITE = {AclOperation.WRITE, AclOperation.ALL}
+
+
+# A first question is short, because a port that refuses at once is known soon.
+_FIRST_SECONDS = 3.0
+
+
+class KafkaAway(DovecoteError):
+    """Kafka does not answer; the message names the brokers asked."""
 
 
 def topics(kafka: Mapping[str, str], *, timeout: float = 10.0) -> Collection[str]:
     """
     Return the topics that exist and that we may see.
 
+    Brokers that are slow have `timeout` to answer. Brokers that refuse each connection have 3 s.
+
     Raises:
-        DovecoteError: Kafka does not answer; the message names the brokers asked.
+        KafkaAway: Kafka does not answer.
     """
-    admin = client_of(AdminClient, for_client(kafka), _log)
+    refused: list[KafkaError] = []
+    admin = client_of(AdminClient, {**for_client(kafka), "error_cb": refused.append}, _log)
+    first = min(timeout, _FIRST_SECONDS)
     try:
-        return admin.list_topics(timeout=timeout).topics.keys()
+        try:
+            return admin.list_topics(timeout=first).topics.keys()
+        except KafkaException:
+            admin.poll(0)
+            if first == timeout or any(each.code() == _ALL_DOWN for each in refused):
+                raise
+            return admin.list_topics(timeout=timeout - first).topics.keys()
     except KafkaException as error:
         msg = (
             f"Kafka does not answer at {kafka.get('bootstrap.servers', 'no address')} "
             f"({error.args[0].str()}); is it there, and is `bootstrap.servers` right?"
         )
-        raise DovecoteError(msg) from error
+        raise KafkaAway(msg) from error
 
 
 def most_bytes(

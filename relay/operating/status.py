@@ -4,7 +4,9 @@ import threading
 from dataclasses import dataclass
 
 from dovecote.process.states import MINUTE, State
+from dovecote.process.topics import KafkaAway, topics
 from outbox import schema as outbox_schema
+from relay.errors import Outage
 from relay.kafka.progress_topic import ProgressTopic
 from relay.postgres.capture.catalog import look
 from relay.postgres.capture.lag import lag_of
@@ -59,6 +61,10 @@ def status(
     whole = shard or Shard(settings.name, of=settings.shards)
     if shard is not None:
         settings = settings.of(shard)
+    try:
+        topics(settings.kafka, timeout=timeout)
+    except KafkaAway as error:
+        raise Outage(str(error)) from error
     topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=timeout)
     progress = topic.peek(settings.name) if topic.exists() else None
     place = progress.cursor if progress else Cursor()

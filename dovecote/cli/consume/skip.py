@@ -17,6 +17,7 @@ from dedup.unread.probing import skip as noted
 from dovecote.cli import printed
 from dovecote.cli.options import ConfigOption, JsonOption
 from dovecote.process.settings import load
+from dovecote.process.topics import topics
 from outbox.errors import BadSettings
 
 PlaceArgument: TypeAlias = Annotated[
@@ -58,7 +59,9 @@ def skip(
     """
     found = parsed(place)
     settings = load(DeadSettings, config, prefix=PREFIX, environ=os.environ)
-    note = noted(settings.kafka, _group(settings, found.topic), found, by=by or who(), why=why)
+    group = _group(settings, found.topic)
+    topics(settings.kafka)  # it names a Kafka that is away
+    note = noted(settings.kafka, group, found, by=by or who(), why=why)
     say(note, as_json=as_json)
 
 

@@ -53,7 +53,8 @@ def status(
         try:
             found = look(source)
         except DovecoteError as error:
-            failures.append(f"{printed.text(name)}: {printed.text(str(error))}")
+            of = f"{printed.text(name)}: " if name else ""
+            failures.append(f"{of}{printed.text(str(error))}")
             continue
         state, why = verdict(found)
         well = well and is_well(state) and not found.failures

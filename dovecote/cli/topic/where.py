@@ -11,6 +11,7 @@ import typer
 from dovecote.cli.extras import needs
 from dovecote.observe.settings import PREFIX, KafkaAlone
 from dovecote.process.settings import load
+from dovecote.process.topics import topics
 from outbox.errors import BadSettings
 
 BootstrapOption: TypeAlias = Annotated[
@@ -31,7 +32,14 @@ def kafka_of(config: Path | None, bootstrap: str | None) -> Mapping[str, str]:
 
     Raises:
         BadSettings: none of them says where Kafka is.
+        KafkaAway: Kafka does not answer there.
     """
+    found = _named(config, bootstrap)
+    topics(found)
+    return found
+
+
+def _named(config: Path | None, bootstrap: str | None) -> Mapping[str, str]:
     named = any(name.startswith(f"{PREFIX}_KAFKA") for name in os.environ)
     found: Mapping[str, str] = {}
     if config is not None or named:

@@ -218,11 +218,6 @@ def test_what_is_missing_without_a_file_is_said_where_to_give() -> None:
             "http_prot: there is no such setting (set by EXAMPLE_HTTP_PROT)",
         ),
         (
-            'dsn = "host=h"\nhome = { env = "OTHER_HOME" }',
-            {"OTHER_HOME": "here"},
-            "home: there is no such setting (set in FILE)",
-        ),
-        (
             'dsn = "host=h"',
             {"EXAMPLE_HTTP__PORT__IN": "1"},
             "http.port: must be a whole number (set by EXAMPLE_HTTP__PORT__IN)",

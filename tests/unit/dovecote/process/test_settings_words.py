@@ -58,3 +58,10 @@ def test_what_is_wrong_is_said_in_our_words(
     with pytest.raises(BadSettings) as refused:
         load(Sorts, file, prefix="X", environ=environ)
     assert str(refused.value).splitlines()[1:] == [f"  {says}"]
+
+
+def test_a_file_that_points_to_a_variable_is_blamed_itself(tmp_path: Path) -> None:
+    file = tmp_path / "sorts.toml"
+    file.write_text('dsn = { env = "DOVECOTE_DSN" }', encoding="utf-8")
+    with pytest.raises(BadSettings, match=r"dsn: there is no such setting \(set in .*sorts.toml"):
+        load(Sorts, file, prefix="X", environ={"DOVECOTE_DSN": "here"})
