@@ -13,6 +13,7 @@ DovecoteError                the base: one `except` catches all of them
 ├── NotFree                  another session has what was waited for; the message names it
 ├── SharedSession            a pooler hands the session to others between two statements
 ├── NoToken                  an identity provider has given no token for Kafka yet
+├── NoClient                 a Kafka client cannot be made now; a certificate may be in renewal
 ├── SchemaMissing            the outbox is not installed here; run `dovecote init outbox`
 ├── SchemaTooNew             the database was upgraded by a newer Dovecote; upgrade this one
 └── BadSettings              a setting is missing, unknown or impossible; the message names it
@@ -77,7 +78,11 @@ class NoToken(DovecoteError):
 
 
 class NoClient(DovecoteError):
-    """A process cannot have another Kafka client; the message says why, and what to do."""
+    """
+    A Kafka client cannot be made now; the message says why.
+
+    The process has as many as it can, or a certificate or key is not what the client takes.
+    """
 
 
 class SchemaMissing(DovecoteError):

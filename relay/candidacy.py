@@ -18,6 +18,7 @@ import psycopg
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from outbox.errors import BadSettings, NoClient, NoToken
 from outbox.kafka import kafka_logger
 from outbox.tokens.source import lasting
 from relay.kafka.progress_topic import ALWAYS_THERE, client_properties
@@ -108,8 +109,8 @@ class KafkaWatch:
         self._began = self._asked_at
         self._reason: str | None = None
         self._said: list[KafkaError] = []
-        given = client_properties(settings.kafka)
-        self._admin = lasting(AdminClient, given, _log, also=self._said.append)
+        self._given = client_properties(settings.kafka)
+        self._admin: AdminClient | None = None
         self._done = threading.Event()
         threading.Thread(target=self._run, name="watch", daemon=True).start()
 
@@ -143,11 +144,16 @@ class KafkaWatch:
     def _ask(self) -> None:
         self._asked_at = time.monotonic()
         try:
+            admin = self._client()
+        except (BadSettings, NoClient, NoToken) as error:
+            self._reason = str(error).removeprefix("Kafka: ")
+            return
+        try:
             # Not `describe_cluster`: if a broker dies during the call, an assertion in
             # librdkafka's parser aborts the process.
-            self._admin.list_topics(ALWAYS_THERE, _ANSWER)
+            admin.list_topics(ALWAYS_THERE, _ANSWER)
         except KafkaException as error:
-            self._admin.poll(0)  # calls error_cb with librdkafka's errors about its brokers
+            admin.poll(0)  # calls error_cb with librdkafka's errors about its brokers
             cause = error.args[0] if error.args else None
             reasons = [cause.str()] if isinstance(cause, KafkaError) else ["no answer"]
             reasons += [each.str() for each in self._said[-1:]]
@@ -155,3 +161,8 @@ class KafkaWatch:
             self._reason = "; ".join(reasons)
         else:
             self._reached_at, self._reason = time.monotonic(), None
+
+    def _client(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = lasting(AdminClient, self._given, _log, also=self._said.append)
+        return self._admin

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import psycopg
 
-from outbox.errors import first_line
+from outbox.errors import NoClient, first_line
 from outbox.schema import about
 from relay.candidacy import KafkaWatch
 from relay.crowding import Crowding
@@ -148,9 +148,11 @@ class Relay:
             try:
                 self._guardian.require()
                 self._stream(lease, stop)
-            except Outage as error:
-                self._leave_to_another(lease, str(error))
-                self._trouble.failed(error, self._metrics, stop)
+            except (Outage, NoClient) as error:
+                # The settings were sound at the start, so a certificate may just be replaced.
+                outage = error if isinstance(error, Outage) else Outage(str(error))
+                self._leave_to_another(lease, str(outage))
+                self._trouble.failed(outage, self._metrics, stop)
             except Unpublishable as error:
                 self._metrics.failed(KINDS[type(error)])
                 self._parking.learn(error)

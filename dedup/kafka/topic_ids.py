@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
@@ -14,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from dedup.rules.lanes.assigned import Assigned
 from outbox import forks
+from outbox.errors import NoClient
 from outbox.kafka import kafka_logger, topic_id
 from outbox.tokens.source import client_of, for_client
 
@@ -62,7 +64,12 @@ class TopicIds:
         self._admin, self._lock = None, threading.Lock()
 
     def ask(self, topics: Iterable[str]) -> Asked:
-        """Ask for the ids of topics, and return at once."""
+        """
+        Ask for the ids of topics, and return at once.
+
+        Raises:
+            NoClient: there can be no client now.
+        """
         names = sorted(set(topics))
         if not names:
             return Asked()
@@ -121,12 +128,12 @@ class Topics:
         while True:
             try:
                 return self._topics.told(self._topics.ask(names))
-            except KafkaException as error:
+            except (KafkaException, NoClient) as error:
                 if time.monotonic() > deadline:
                     _log.warning(
                         "the ids of topics are not known, and their names stand for them until "
                         "partitions are assigned again: %s",
-                        error.args[0].str(),
+                        error if isinstance(error, NoClient) else error.args[0].str(),
                     )
                     return {}
                 time.sleep(_PAUSE_SECONDS)
@@ -142,7 +149,8 @@ class Topics:
                 self._next = now + self._every
                 self._known = [each for each in partitions if each.offsets.topic_id is not None]
                 if self._known:
-                    self._asked = self._topics.ask(each.stretch.topic for each in self._known)
+                    with suppress(NoClient):  # asked again at its time
+                        self._asked = self._topics.ask(each.stretch.topic for each in self._known)
             return {}
         if not self._asked.is_answered:
             return {}

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from dovecote.audit.away import away
 from dovecote.audit.rules.matching import Raw, milliseconds
 from dovecote.observe.topics import Topic, TopicAdmin
-from outbox.errors import DovecoteError
+from outbox.errors import DovecoteError, NoClient
 from outbox.tokens.polled import PolledConsumer
 from outbox.tokens.source import lasting
 
@@ -85,8 +85,8 @@ class Topics:
         }
         try:
             return lasting(PolledConsumer, properties, _log)
-        except KafkaException as error:
-            raise away(KAFKA, error.args[0].str()) from error
+        except NoClient as error:
+            raise away(KAFKA, str(error).removeprefix("Kafka: ")) from error
 
     def read(self, most: int, seconds: float) -> list[Raw]:
         """

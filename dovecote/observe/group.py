@@ -34,7 +34,7 @@ from outbox.errors import DovecoteError, InvalidEvent
 from outbox.kafka import fields_of, kafka_logger
 from outbox.kafka_errors import right, told
 from outbox.timestamps import milliseconds, time_of
-from outbox.tokens.source import for_client
+from outbox.tokens.source import client_of, for_client
 
 _log = kafka_logger("dovecote.observe.kafka")
 _SECONDS = 15.0
@@ -52,7 +52,7 @@ def look(source: ConsumerSource) -> GroupStatus:
         DovecoteError: Kafka does not answer, or does not let us see the group.
     """
     there = topics(source.kafka)
-    admin = AdminClient(for_client(source.kafka), logger=_log)
+    admin = client_of(AdminClient, for_client(source.kafka), _log)
     failures: list[str] = []
     try:
         state, members, owners = _members(admin, source.group)
@@ -168,7 +168,8 @@ def _first_records(
     found: dict[tuple[str, int], Record] = {}
     if not waiting:
         return found
-    consumer = Consumer(
+    consumer = client_of(
+        Consumer,
         {
             **for_client(kafka),
             "group.id": GROUP,
@@ -178,7 +179,7 @@ def _first_records(
             "auto.offset.reset": "earliest",
             "queued.max.messages.kbytes": 4_096,
         },
-        logger=_log,
+        _log,
     )
     try:
         begins = [

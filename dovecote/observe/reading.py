@@ -14,7 +14,7 @@ from dovecote.observe.rules.start import Start, first_offsets
 from outbox.errors import BadSettings, DovecoteError
 from outbox.kafka import fields_of, kafka_logger
 from outbox.kafka_errors import OF_GROUP, require_answers, right, told
-from outbox.tokens.source import for_client
+from outbox.tokens.source import client_of, for_client
 
 GROUP = "dovecote-observe"
 """Names those who look at topics; nothing is committed with it."""
@@ -112,7 +112,8 @@ class Reader:
 
     @contextmanager
     def _consumer(self) -> Iterator[Consumer]:
-        consumer = Consumer(
+        consumer = client_of(
+            Consumer,
             {
                 **CHECKED,
                 **for_client(self._kafka),
@@ -123,7 +124,7 @@ class Reader:
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 100,
             },
-            logger=_log,
+            _log,
         )
         try:
             yield consumer

@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from outbox.errors import BadSettings, DovecoteError
 from outbox.kafka import kafka_logger, topic_id
 from outbox.kafka_errors import FORBIDDEN, right, told
-from outbox.tokens.source import for_client
+from outbox.tokens.source import client_of, for_client
 
 _log = kafka_logger("dovecote.observe.kafka")
 _SECONDS = 15.0
@@ -72,7 +72,7 @@ class TopicAdmin:
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self._kafka = dict(kafka)
-        self._admin = AdminClient(for_client(self._kafka), logger=_log)
+        self._admin = client_of(AdminClient, for_client(self._kafka), _log)
 
     def names(self, *, internal: bool = False) -> list[str]:
         """Return the topics that we may see; `internal`: Kafka's own too."""

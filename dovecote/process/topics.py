@@ -10,7 +10,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own exp
     ResourceType,
 )
 
-from outbox.errors import DovecoteError
+from outbox.errors import DovecoteError, NoClient
 from outbox.kafka import kafka_logger
 from outbox.tokens.source import client_of, for_client
 
@@ -65,9 +65,8 @@ def most_bytes(
     A user needs the right `DescribeConfigs` on a topic for that.
     """
     wanted = [ConfigResource(ResourceType.TOPIC, name) for name in dict.fromkeys(names)]
-    if not wanted:
+    if not wanted or (admin := _client(kafka)) is None:
         return {}
-    admin = client_of(AdminClient, for_client(kafka), _log)
     found: dict[str, int] = {}
     for resource, answer in admin.describe_configs(wanted, request_timeout=timeout).items():
         try:
@@ -84,7 +83,8 @@ def group_protocols(kafka: Mapping[str, str], *, timeout: float = 5.0) -> Collec
     Before Kafka 4.0 they take `classic` alone, and answer a member of another one with nothing at
     all. A user needs the right `DescribeConfigs` on the cluster to learn this.
     """
-    admin = client_of(AdminClient, for_client(kafka), _log)
+    if (admin := _client(kafka)) is None:
+        return ()
     try:
         broker = next(iter(admin.list_topics(timeout=timeout).brokers))
         wanted = [ConfigResource(ResourceType.BROKER, str(broker))]
@@ -105,9 +105,8 @@ def without_write(
     A refused transaction does not say which of its topics was refused.
     """
     wanted = sorted(set(names))
-    if not wanted:
-        return []
-    admin = client_of(AdminClient, for_client(kafka), _log)
+    if not wanted or (admin := _client(kafka)) is None:
+        return wanted
     answers = admin.describe_topics(
         TopicCollection(wanted), include_authorized_operations=True, request_timeout=timeout
     )
@@ -124,3 +123,12 @@ def without_write(
             if may is not None and _MAY_WRITE.isdisjoint(may):
                 found.append(name)
     return found or wanted
+
+
+def _client(kafka: Mapping[str, str]) -> AdminClient | None:
+    """Return a client; None: there can be none now, and what it would be asked is not known."""
+    try:
+        return client_of(AdminClient, for_client(kafka), _log)
+    except NoClient as error:
+        _log.debug("no client to ask with: %s", error)
+        return None

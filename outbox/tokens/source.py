@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary, finalize, ref
 
+from confluent_kafka import KafkaException
+
 from outbox import forks
 from outbox.errors import BadSettings, NoClient, NoToken, first_line
 from outbox.kafka import Credentials, Named
@@ -285,10 +287,14 @@ def client_of(kind: Callable[..., C], given: Properties, log: logging.Logger) ->
     Return a client of class `kind` with what `for_client` has returned.
 
     Raises:
-        NoClient: the process has as many as it can.
+        NoClient: the process has as many as it can, or the client does not take the properties.
+            A certificate may just be replaced: for a moment its key is another one's.
     """
     try:
         return kind(given, logger=log)
+    except KafkaException as error:
+        msg = f"Kafka: {error.args[0].str()}"
+        raise NoClient(msg) from error
     except RuntimeError as error:  # the client names nothing that a user could know
         if _NO_KEYS in str(error):
             raise NoClient(_FULL) from error

@@ -9,6 +9,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
     AdminClient,
 )
 
+from outbox.errors import NoClient
 from outbox.kafka import kafka_logger
 from outbox.tokens.source import lasting
 from relay.kafka.errors import MISSING, OF_TOPIC, code_of
@@ -39,18 +40,21 @@ class Asking:
 
     def ask(self, topics: Collection[str]) -> Mapping[str, Reason | None]:
         """Return why no event can go to each of `topics`, None if one can."""
-        if self._admin is None:
-            self._admin = lasting(AdminClient, self._properties, _log)
+        try:
+            admin = self._client()
+        except NoClient as error:
+            _log.debug("topics: %s", error)
+            return {}
         try:
             # librdkafka's parser cannot read the description of a broker that is shutting down,
             # and aborts the process. So make sure that a broker answers.
-            self._admin.list_topics(ALWAYS_THERE, _ANSWER)
+            admin.list_topics(ALWAYS_THERE, _ANSWER)
         except KafkaException as error:
-            self._admin.poll(0)  # calls error_cb
+            admin.poll(0)  # calls error_cb
             _log.debug("topics: %s", error)
             return {}
-        found = self._described(self._admin, list(topics))
-        self._have_made(self._admin, [t for t, error in found.items() if error in MISSING])
+        found = self._described(admin, list(topics))
+        self._have_made(admin, [t for t, error in found.items() if error in MISSING])
         return {topic: None if error is None else _reason(error) for topic, error in found.items()}
 
     def trouble(self, topics: Collection[str], seconds: float) -> str:
@@ -59,18 +63,25 @@ class Asking:
 
         A topic that is not there yet is no trouble. It waits for two answers, `seconds` for each.
         """
-        if self._admin is None:
-            self._admin = lasting(AdminClient, self._properties, _log)
         try:
-            self._admin.list_topics(ALWAYS_THERE, seconds)  # as above
+            admin = self._client()
+        except NoClient as error:
+            return str(error)
+        try:
+            admin.list_topics(ALWAYS_THERE, seconds)  # as above
         except KafkaException as error:
-            self._admin.poll(0)  # calls error_cb
+            admin.poll(0)  # calls error_cb
             return f"Kafka: {error.args[0].str()}"
-        found = self._described(self._admin, list(topics), seconds)
+        found = self._described(admin, list(topics), seconds)
         for topic, code in found.items():
             if code is not None and code not in MISSING:
                 return f"Kafka: topic {topic!r}: {KafkaError(code).str()}"
         return ""
+
+    def _client(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = lasting(AdminClient, self._properties, _log)
+        return self._admin
 
     def _described(
         self, admin: AdminClient, topics: list[str], seconds: float = _ANSWER

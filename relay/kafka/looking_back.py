@@ -23,7 +23,7 @@ from outbox.envelope import ID
 from outbox.kafka import headers_of, kafka_logger
 from outbox.kafka_errors import FORBIDDEN, require_answers, right, told
 from outbox.timestamps import milliseconds
-from outbox.tokens.source import for_client
+from outbox.tokens.source import client_of, for_client
 from relay.errors import Outage, Refused
 from relay.kafka.errors import MISSING
 from relay.kafka.progress_topic import LONGEST_SECONDS, client_properties
@@ -82,7 +82,7 @@ class LookingBack:
         self._doubts = doubts
         try:
             isolation = "read_uncommitted" if fenced else "read_committed"
-            consumer = Consumer(self._properties(isolation), logger=_client_log)
+            consumer = client_of(Consumer, self._properties(isolation), _client_log)
             try:
                 partitions = self._partitions(consumer, topics)
                 ends = {
@@ -125,7 +125,7 @@ class LookingBack:
                 "bootstrap.servers": f"{broker.host}:{broker.port}",
             }
             try:
-                answer = AdminClient(alone, logger=_client_log).list_topics(timeout=_ASK)
+                answer = client_of(AdminClient, alone, _client_log).list_topics(timeout=_ASK)
             except KafkaException as error:
                 _log.warning("broker %s:%d: %s", broker.host, broker.port, error.args[0].str())
                 continue
@@ -178,7 +178,7 @@ class LookingBack:
         raise Refused(msg)
 
     def _configs(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
-        admin = AdminClient(for_client(self._kafka), logger=_client_log)
+        admin = client_of(AdminClient, for_client(self._kafka), _client_log)
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)]
         found: dict[str, dict[str, str]] = {}
         if not resources:
@@ -204,7 +204,7 @@ class LookingBack:
         left = {each for each, end in ends.items() if self._next[each] < end}
         if not left:
             return
-        consumer = Consumer(self._properties("read_committed"), logger=_client_log)
+        consumer = client_of(Consumer, self._properties("read_committed"), _client_log)
         try:
             consumer.assign([TopicPartition(*each, self._next[each]) for each in sorted(left)])
             moved = time.monotonic()

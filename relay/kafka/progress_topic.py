@@ -23,7 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from outbox.kafka import kafka_logger
 from outbox.kafka_errors import FORBIDDEN, OF_GROUP, right, told
-from outbox.tokens.source import for_client, source_of
+from outbox.tokens.source import client_of, for_client, source_of
 from relay.errors import Outage, Refused
 from relay.kafka.errors import MISSING, shuts_out
 from relay.rules.places.progress import Progress
@@ -166,7 +166,7 @@ class ProgressTopic:
         self._said.clear()
         # The type declares the values as if there were no callbacks.
         listening: Any = {**for_client(self._client), "error_cb": self._said.append}
-        return AdminClient(listening, logger=_log)
+        return client_of(AdminClient, listening, _log)
 
     def _topics(self, admin: AdminClient) -> dict[str, TopicMetadata]:
         return self._metadata(admin).topics
@@ -345,7 +345,8 @@ class ProgressTopic:
         return True
 
     def _consumer(self) -> Consumer:
-        return Consumer(
+        return client_of(
+            Consumer,
             {
                 **for_client(self._client),
                 "group.id": _GROUP,  # required, never used: we assign
@@ -357,7 +358,7 @@ class ProgressTopic:
                 # for more.
                 "fetch.wait.max.ms": 5,
             },
-            logger=_log,
+            _log,
         )
 
 

@@ -17,7 +17,6 @@ from typing import Protocol, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from outbox.errors import BadSettings
 from outbox.kafka import Credentials, kafka_logger, reach
 from outbox.kafka_errors import (
     CLIENT_ERRORS,
@@ -27,7 +26,7 @@ from outbox.kafka_errors import (
     said_by_client,
     told,
 )
-from outbox.tokens.source import for_client
+from outbox.tokens.source import client_of, for_client
 from relay.decoding.headers import headers
 from relay.errors import Fenced, Outage, Refused, RelayError, Unpublishable
 from relay.kafka.errors import BROKEN, CLOCK, FENCED, POISON, of_clocks, refusal
@@ -144,20 +143,16 @@ class _KafkaPublisher:
         self._one_by_one = properties.get("batch.num.messages") == "1"
         # librdkafka's latest error about its brokers, for the operator.
         self._said: deque[KafkaError] = deque(maxlen=1)
-        try:
-            # Bound methods of this publisher would make a reference cycle with the producer. It
-            # would then stay, with its threads and sockets, until Python looks for cycles, which a
-            # relay rarely does.
-            self._credentials = Credentials(properties, self._said.append)
-            callbacks = {
-                "on_delivery": self._undelivered.reported,
-                "error_cb": self._credentials.heard,
-            }
-            self._producer = Producer({**for_client(properties), **callbacks}, logger=_log)
-            self._credentials.keep(self._producer)
-        except KafkaException as error:
-            msg = f"[kafka]: {error.args[0].str()}"
-            raise BadSettings(msg) from error
+        # Bound methods of this publisher would make a reference cycle with the producer. It would
+        # then stay, with its threads and sockets, until Python looks for cycles, which a relay
+        # rarely does.
+        self._credentials = Credentials(properties, self._said.append)
+        callbacks = {
+            "on_delivery": self._undelivered.reported,
+            "error_cb": self._credentials.heard,
+        }
+        self._producer = client_of(Producer, {**for_client(properties), **callbacks}, _log)
+        self._credentials.keep(self._producer)
 
     def close(self) -> None:
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)

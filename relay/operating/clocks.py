@@ -9,9 +9,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
     OffsetSpec,
 )
 
-from outbox.errors import BadSettings, NoToken
+from outbox.errors import BadSettings, NoClient, NoToken
 from outbox.kafka import kafka_logger
-from outbox.tokens.source import for_client
+from outbox.tokens.source import client_of, for_client
 from relay.kafka.progress_topic import client_properties
 from relay.postgres.connect import connect
 from relay.rules.diagnosis import Finding
@@ -71,8 +71,9 @@ def look(settings: RelaySettings, timeout: float) -> Iterator[Finding]:
 def _newest(settings: RelaySettings, timeout: float) -> float | None:
     """Return by how many seconds the newest record of progress is ahead of our clock."""
     try:
-        admin = AdminClient(for_client(client_properties(settings.kafka)), logger=_log)
-    except (NoToken, BadSettings):
+        given = for_client(client_properties(settings.kafka))
+        admin = client_of(AdminClient, given, _log)
+    except (NoClient, NoToken, BadSettings):
         return None  # as below
     place = TopicPartition(settings.progress_topic, 0)
     try:

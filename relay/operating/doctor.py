@@ -15,11 +15,18 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 from psycopg import sql
 
 from outbox import schema as outbox_schema
-from outbox.errors import BadSettings, DovecoteError, NotAllowed, NoToken, first_line
+from outbox.errors import (
+    BadSettings,
+    DovecoteError,
+    NoClient,
+    NotAllowed,
+    NoToken,
+    first_line,
+)
 from outbox.kafka import kafka_logger
 from outbox.schema import holds
 from outbox.schema.belongings import OURS
-from outbox.tokens.source import for_client, source_of
+from outbox.tokens.source import client_of, for_client, source_of
 from relay.errors import Outage, Refused, RelayError
 from relay.kafka.progress_topic import ProgressTopic, client_properties
 from relay.operating import clocks
@@ -151,7 +158,7 @@ def _examine(settings: RelaySettings, shard: Shard | None, timeout: float) -> It
     broker: Broker | None = None
     try:
         broker = _broker(settings, timeout)
-    except (RelayError, NoToken, BadSettings) as error:
+    except (RelayError, NoClient, NoToken, BadSettings) as error:
         yield _of_error(error)
     else:
         if (source := source_of(settings.kafka)) is not None:
@@ -172,7 +179,7 @@ def _examine(settings: RelaySettings, shard: Shard | None, timeout: float) -> It
             # progress.
             later = _later(settings, timeout)
             broker = replace(broker, later=later)
-        except RelayError as error:
+        except (RelayError, NoClient) as error:
             yield _of_error(error)
             broker = None
     yield from of_server(server, wanted, later.cursor if later else None)
@@ -183,6 +190,8 @@ def _examine(settings: RelaySettings, shard: Shard | None, timeout: float) -> It
 
 def _of_error(error: DovecoteError) -> Finding:
     """Return an error of the broker as a finding."""
+    if isinstance(error, NoClient):
+        return Finding("fail", str(error), "correct `[kafka]`, or see whether files are replaced")
     if isinstance(error, NoToken | BadSettings):
         return Finding("fail", str(error), "correct `[kafka.identity]`, or see why it is away")
     if isinstance(error, Outage):
@@ -206,7 +215,7 @@ def _later(settings: RelaySettings, timeout: float) -> Progress | None:
 
 def _longest_transaction(settings: RelaySettings, timeout: float) -> int | None:
     """Return the broker's transaction.max.timeout.ms, None if it does not tell us."""
-    admin = AdminClient(for_client(client_properties(settings.kafka)), logger=_client_log)
+    admin = client_of(AdminClient, for_client(client_properties(settings.kafka)), _client_log)
     try:
         number = next(iter(admin.list_topics(timeout=timeout).brokers))
         resource = ConfigResource(ResourceType.BROKER, str(number))

@@ -1,5 +1,6 @@
 """Certificates for servers on the loopback, signed by an authority that the test creates."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -65,6 +66,23 @@ def certificates(folder: Path) -> Certificates:
     _keep(files.both, key + public)
     _keep(files.authority_key, _private(authority_key))
     return files
+
+
+def half_renewed(folder: Path) -> tuple[dict[str, str], Callable[[], object]]:
+    """
+    Return properties of a client that has a new certificate and an old key, and what mends that.
+
+    No broker is at its address.
+    """
+    issued = certificates(folder)
+    (certificate, new), (_, key) = issued.client("new"), issued.client("old")
+    properties = {
+        "bootstrap.servers": f"{LOOPBACK}:9",
+        "security.protocol": "ssl",
+        "ssl.certificate.location": str(certificate),
+        "ssl.key.location": str(key),
+    }
+    return properties, lambda: new.replace(key)
 
 
 def _private(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -14,7 +14,7 @@ from dovecote.observe.find.rules.reach import reach
 from dovecote.observe.find.searching import committed
 from dovecote.process.topics import topics
 from outbox.kafka import kafka_logger
-from outbox.tokens.source import for_client
+from outbox.tokens.source import client_of, for_client
 
 _log = kafka_logger("dovecote.observe.kafka")
 _SECONDS = 5.0
@@ -82,7 +82,7 @@ def topic_ids(kafka: Mapping[str, str], topics: Sequence[str]) -> dict[str, str]
 
 def _members(kafka: Mapping[str, str], group: str, *, has_committed: bool) -> int | None:
     """Return the number of a group's members; None: Kafka does not say."""
-    admin = AdminClient(for_client(kafka), logger=_log)
+    admin = client_of(AdminClient, for_client(kafka), _log)
     try:
         answer = admin.describe_consumer_groups([group], request_timeout=_SECONDS)[group]
         found = answer.result(_SECONDS + 1)

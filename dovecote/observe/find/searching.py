@@ -20,7 +20,7 @@ from outbox.envelope import Record
 from outbox.kafka import fields_of, kafka_logger
 from outbox.kafka_errors import FORBIDDEN, OF_GROUP, require_answers, right, told
 from outbox.timestamps import milliseconds
-from outbox.tokens.source import for_client
+from outbox.tokens.source import client_of, for_client
 
 _log = kafka_logger("dovecote.observe.kafka")
 
@@ -270,7 +270,8 @@ class Search:
 @contextmanager
 def reader(kafka: Mapping[str, str], group: str = GROUP) -> Iterator[Consumer]:
     """Yield a client that reads what is committed, joins no group and commits nothing."""
-    consumer = Consumer(
+    consumer = client_of(
+        Consumer,
         {
             **CHECKED,
             **for_client(kafka),
@@ -281,7 +282,7 @@ def reader(kafka: Mapping[str, str], group: str = GROUP) -> Iterator[Consumer]:
             "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 50,
         },
-        logger=_log,
+        _log,
     )
     try:
         yield consumer

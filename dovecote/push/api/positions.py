@@ -18,6 +18,7 @@ from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr
 from dovecote.push.errors import Away, Conflict, RequestRefused
 from dovecote.push.rules.subscription.sections import At, Offsets, Position
 from dovecote.push.rules.subscription.subscription import Subscription
+from outbox.errors import NoClient
 from outbox.kafka import kafka_logger
 from outbox.kafka_errors import right, told
 from outbox.tokens.source import client_of, for_client
@@ -48,7 +49,16 @@ class Positions:
     """The positions of groups on one broker."""
 
     def __init__(self, kafka: Mapping[str, str], *, admin: AdminClient | None = None) -> None:
-        self._admin = admin or client_of(AdminClient, for_client(kafka), _log)
+        """
+        Connect at the first question, unless `admin` is connected.
+
+        Raises:
+            Away: there can be no client now.
+        """
+        try:
+            self._admin = admin or client_of(AdminClient, for_client(kafka), _log)
+        except NoClient as error:
+            raise Away(str(error)) from error
 
     def reset(self, subscription: Subscription, to: Position) -> dict[str, dict[str, int]]:
         """

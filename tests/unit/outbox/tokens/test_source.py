@@ -21,6 +21,7 @@ from outbox.errors import BadSettings, NoClient, NoToken
 from outbox.tokens.source import all_renewals, await_token, for_client, lasting, source_of
 from proof.identities.provider import SECRET, Provider
 from relay.settings import RelaySettings
+from tests.support.certificates import half_renewed
 from tests.support.waiting import patient, until
 
 LIFE = 2.0
@@ -226,6 +227,14 @@ def full(*_: object, **__: object) -> Consumer:
 def odd(*_: object, **__: object) -> Consumer:
     msg = "something else"
     raise RuntimeError(msg)
+
+
+def test_a_certificate_whose_key_is_not_there_yet_makes_no_client_for_now(tmp_path: Path) -> None:
+    kafka, finish = half_renewed(tmp_path)
+    with pytest.raises(NoClient, match=r"^Kafka: .*key values mismatch"):
+        lasting(Consumer, {**kafka, "group.id": "g"}, logging.getLogger("test"))
+    finish()
+    lasting(Consumer, {**kafka, "group.id": "g"}, logging.getLogger("test")).close()
 
 
 def test_a_process_with_as_many_clients_as_it_can_have_says_so() -> None:
