@@ -18,7 +18,8 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr-defined]  # no types
 
-from outbox.errors import DovecoteError
+from outbox.errors import DovecoteError, NoClient
+from outbox.tokens.source import client_of
 from spark_jobs.query.batch import Alarms, KnownAlarms
 from spark_jobs.sink import kafka_options
 from spark_jobs.sink.group import Ends
@@ -127,8 +128,6 @@ class Arrivals:
 
     def has_after(self, ends: Ends) -> bool:
         """Return whether there may be records after `ends`; also if Kafka does not answer."""
-        if self._admin is None:
-            self._admin = AdminClient({**kafka_options.connected(self._kafka), "log_level": 0})
         read = {
             TopicPartition(topic, partition): offset
             for topic, partitions in ends.items()
@@ -136,11 +135,14 @@ class Arrivals:
         }
         latest = dict.fromkeys(read, _OffsetSpecs.latest())
         try:
+            if self._admin is None:
+                given = kafka_options.quiet(self._kafka)
+                self._admin = client_of(AdminClient, given, kafka_options.CLIENT_LOG)
             asked = self._admin.list_offsets(
                 latest, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_ASK_SECONDS
             )
             return any(each.result().offset != read[place] for place, each in asked.items())
-        except KafkaException:
+        except (KafkaException, NoClient):
             # Spark asks the same, and will find and report the error. A secret may have changed.
             self._admin = None
             return True

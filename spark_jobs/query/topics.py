@@ -8,8 +8,9 @@ from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from dovecote.process.topics import most_bytes
-from outbox.errors import BadSettings
+from outbox.errors import BadSettings, NoClient
 from outbox.kafka_errors import FORBIDDEN, right, told
+from outbox.tokens.source import client_of
 from spark_jobs.checkpoint.pins import Pins
 from spark_jobs.errors import KafkaUnavailable
 from spark_jobs.query.settings import SourceSettings, SparkSettings
@@ -68,7 +69,7 @@ def _require_rights(settings: Job, missing: Collection[str]) -> None:
         names = [topic for topic in dict.fromkeys(wanted) if topic in missing]
         if not names:
             continue
-        admin = AdminClient({**kafka_options.connected(kafka), "log_level": 0})
+        admin = _admin(kafka)
         answers = admin.describe_topics(TopicCollection(names), request_timeout=_SECONDS)
         for topic in names:
             try:
@@ -133,9 +134,17 @@ def _unmatched(kafka: Mapping[str, str], entries: Collection[str]) -> list[str]:
 
 
 def _topics_there(kafka: Mapping[str, str]) -> Collection[str]:
-    admin = AdminClient({**kafka_options.connected(kafka), "log_level": 0})
+    admin = _admin(kafka)
     try:
         return admin.list_topics(timeout=_SECONDS).topics
     except KafkaException as error:
         msg = f"{kafka['bootstrap.servers']}: {error.args[0].str()}"
         raise KafkaUnavailable(msg) from error
+
+
+def _admin(kafka: Mapping[str, str]) -> AdminClient:
+    try:
+        return client_of(AdminClient, kafka_options.quiet(kafka), kafka_options.CLIENT_LOG)
+    except NoClient as error:
+        msg = f"[kafka]: {str(error).removeprefix('Kafka: ')}"
+        raise BadSettings(msg) from error

@@ -12,8 +12,10 @@ from typing import Literal, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from outbox.errors import NoClient, NoToken
 from outbox.kafka import kafka_logger
 from outbox.kafka_errors import right, told
+from outbox.tokens.source import client_of
 from spark_jobs.sink import kafka_options
 
 Ends: TypeAlias = Mapping[str, Mapping[int, int]]
@@ -88,10 +90,12 @@ class GroupOffsets:
         ]
         try:
             if self._consumer is None:
-                self._consumer = Consumer(self._configuration(), logger=_client_log)
+                self._consumer = client_of(Consumer, self._configuration(), _client_log)
             self._consumer.poll(0)  # its events go to its log
             answers = self._consumer.commit(offsets=offsets, asynchronous=False)
             reasons = [self._said(each.error) for each in answers or () if each.error is not None]
+        except (NoClient, NoToken) as error:
+            reasons = [str(error)]
         except KafkaException as error:
             reasons = [self._said(error.args[0])]
         if reasons:

@@ -1,13 +1,21 @@
 """The properties of a job's Kafka clients, which are librdkafka's."""
 
-from collections.abc import Mapping
-from typing import Any
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from outbox.kafka import PARTITIONER
+from outbox.errors import NoClient
+from outbox.kafka import PARTITIONER, Named, kafka_logger
 from outbox.secrets import fresh_all
-from outbox.tokens.source import for_client
+from outbox.tokens.source import client_of, for_client
+from spark_jobs.errors import KafkaUnavailable
+
+C = TypeVar("C", bound=Named)
+
+CLIENT_LOG = kafka_logger("dovecote.spark.kafka")
 
 _CLIENT = (
     *("bootstrap.", "security.", "sasl.", "ssl.", "client.", "socket.", "broker.", "oauth"),
@@ -84,8 +92,10 @@ def client(properties: Mapping[str, str]) -> dict[str, str]:
     return fresh_all(given)
 
 
-# Spark tries a task a few times at once, so each try waits for a provider that is away.
-_TOKEN_SECONDS = 60.0
+# Spark tries a task a few times at once, so each try waits for a provider that is away, and for a
+# certificate that is being replaced.
+_PATIENCE_SECONDS = 60.0
+_PAUSE_SECONDS = 0.5
 
 
 def connected(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -93,9 +103,41 @@ def connected(properties: Mapping[str, str]) -> dict[str, Any]:
     return with_token(client(properties))
 
 
+def quiet(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return what `connected` does, for a client whose answers say enough."""
+    return {**connected(properties), "log_level": 0}
+
+
 def with_token(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return properties as a new client in a driver or a task takes them."""
-    return for_client(properties, _TOKEN_SECONDS)
+    return for_client(properties, _PATIENCE_SECONDS)
+
+
+def made(
+    kind: Callable[..., C],
+    given: Callable[[], Mapping[str, Any]],
+    log: logging.Logger = CLIENT_LOG,
+    *,
+    patience: float = _PATIENCE_SECONDS,
+) -> C:
+    """
+    Return a client of class `kind` in a driver or a task, with what `given` returns now.
+
+    A certificate may just be replaced, so it tries again for a while.
+
+    Raises:
+        KafkaUnavailable: there is no client all the same.
+    """
+    trying = Retrying(
+        retry=retry_if_exception_type(NoClient),
+        stop=stop_after_delay(patience),
+        wait=wait_fixed(_PAUSE_SECONDS),
+        reraise=True,
+    )
+    try:
+        return trying(lambda: client_of(kind, given(), log))
+    except NoClient as error:
+        raise KafkaUnavailable(str(error)) from error
 
 
 def producer(

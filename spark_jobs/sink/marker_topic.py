@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -232,21 +233,23 @@ class MarkerTopic:
         return KafkaUnavailable(f"marker topic {self.name}: {said}")
 
     def _admin(self) -> AdminClient:
-        return AdminClient({**kafka_options.connected(self._client), "log_level": 0})
+        given = partial(kafka_options.quiet, self._client)
+        return kafka_options.made(AdminClient, given, patience=self._timeout)
 
     @contextmanager
     def _consumer(self) -> Iterator[Consumer]:
-        consumer = Consumer(
-            {
-                **kafka_options.connected(self._client),
+        consumer = kafka_options.made(
+            Consumer,
+            lambda: {
+                **kafka_options.quiet(self._client),
                 "group.id": "dovecote-markers",  # required by the client, never used
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 10,
-                "log_level": 0,
-            }
+            },
+            patience=self._timeout,
         )
         try:
             yield consumer

@@ -25,7 +25,7 @@ def missing(kafka: Mapping[str, str], topics: AbstractSet[str]) -> set[str]:
     seen = _seen.setdefault(bootstrap, set())
     if not (unknown := topics - seen):
         return set()
-    admin = AdminClient({**kafka_options.connected(kafka), "log_level": 0})
+    admin = kafka_options.made(AdminClient, lambda: kafka_options.quiet(kafka))
     try:
         there = admin.list_topics(timeout=_SECONDS).topics
     except KafkaException as error:

@@ -64,7 +64,7 @@ def known(kafka: Mapping[str, str]) -> dict[str, Bounds]:
 
 def ask(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, Bounds]:
     """Ask for the bounds of `topics`; `NOTHING` for one about which this client may not ask."""
-    admin = AdminClient({**kafka_options.connected(kafka), "log_level": 0})
+    admin = kafka_options.made(AdminClient, lambda: kafka_options.quiet(kafka))
     asked = admin.describe_configs(
         [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics],
         request_timeout=_SECONDS,

@@ -114,8 +114,10 @@ class Writer:
         self._report = self._reported  # a new bound method for each record takes a while
         # Writers are in Spark's worker processes, which do nothing else.
         keep_freed()
-        self._producer = Producer(
-            {**kafka_options.with_token(config), "error_cb": self._ended}, logger=_silent
+        self._producer = kafka_options.made(
+            Producer,
+            lambda: {**kafka_options.with_token(config), "error_cb": self._ended},
+            _silent,
         )
         self.marker: Marker | None = None
         self.name = secrets.token_hex(8)

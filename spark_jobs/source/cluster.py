@@ -159,9 +159,11 @@ class Cluster:
             # Spark pickles this object before it asks.
             self._credentials = credentials = Credentials(self._properties)
             heard: Any = credentials.heard
-            properties = kafka_options.connected(self._properties)
-            given = {**properties, "log_level": 0, "error_cb": heard}
-            self._admin = AdminClient(given, logger=_log)
+            self._admin = kafka_options.made(
+                AdminClient,
+                lambda: {**kafka_options.quiet(self._properties), "error_cb": heard},
+                _log,
+            )
             credentials.keep(self._admin)
         return self._admin
 

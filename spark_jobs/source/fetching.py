@@ -96,8 +96,9 @@ def _with_consumer(
 
 
 def _made(config: SourceConfig, *, is_large: bool) -> Consumer:
-    return Consumer(
-        {
+    return kafka_options.made(
+        Consumer,
+        lambda: {
             **kafka_options.connected(config.kafka),
             # Otherwise the broker holds a request at the end of a partition, and the consumer's
             # next one with it.
@@ -115,7 +116,7 @@ def _made(config: SourceConfig, *, is_large: bool) -> Consumer:
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
         },
-        logger=_log,
+        _log,
     )
 
 
