@@ -187,6 +187,8 @@ class Credentials:
                 client.set_sasl_credentials(*now)
             except RuntimeError:  # it was closed
                 self.let_go()
+            except Exception:  # noqa: BLE001  # it cannot take these, and perhaps the next ones
+                return True
             self._known = now
         return True
 

@@ -38,16 +38,20 @@ class FileText:
         Return it as it is now.
 
         Raises:
-            ValueError: it cannot be read.
+            ValueError: it cannot be read, or has a NUL: its text is perhaps still being written.
         """
         try:
-            return self.path.read_text(encoding="utf-8").strip()
+            text = self.path.read_text(encoding="utf-8").strip()
         except OSError as error:
             msg = f"cannot read {self.path}: {error.strerror}"
             raise ValueError(msg) from error
         except UnicodeDecodeError:
             msg = f"{self.path} is not UTF-8 text"
             raise ValueError(msg) from None
+        if "\0" in text:
+            msg = f"{self.path} has a NUL character, which no secret has"
+            raise ValueError(msg)
+        return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,13 @@
 import logging
 
 import pytest
+from confluent_kafka import Producer
 
 from outbox.envelope import Pair, Record, require_readable
 from outbox.errors import InvalidEvent
-from outbox.kafka import headers_of, kafka_logger
+from outbox.kafka import Credentials, headers_of, kafka_logger
+from outbox.secrets import Reread
+from tests.support.waiting import until
 
 FAIL = "[thrd:b:1/bootstrap]: b:1/bootstrap: Connect to ipv4#10.0.0.7:1 failed: Connection refused"
 
@@ -59,3 +62,28 @@ def test_too_many_headers_are_not_kept_and_their_number_is_said() -> None:
         with pytest.raises(InvalidEvent, match="it has 100,000 of them, and at most 1,000 are"):
             require_readable(record)
     assert len(message.headers()) == 1
+
+
+class Refusal:
+    """A broker's refusal of user and password."""
+
+    def code(self) -> int:
+        return -169
+
+
+def test_a_password_that_a_client_cannot_take_ends_no_renewal() -> None:
+    passwords = iter(["old", "a\0b"])
+    client = Producer(
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "ann",
+            "sasl.password": "old",
+        }
+    )
+    password = Reread(lambda *, anew: next(passwords, "new"))  # noqa: ARG005  # the protocol
+    credentials = Credentials({"sasl.username": "ann", "sasl.password": password})
+    credentials.keep(client)
+    credentials.heard(Refusal())
+    until(lambda: credentials._known == ("ann", "new"), within=20, what="the next password")
+    credentials.let_go()

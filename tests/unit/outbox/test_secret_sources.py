@@ -310,6 +310,12 @@ def of_ann(file: Path) -> dict[str, str]:
     return {"sasl.username": "ann", "sasl.password": Reread(FileText(file))}
 
 
+def test_a_file_with_a_nul_cannot_be_read_yet(tmp_path: Path) -> None:
+    (file := tmp_path / "secret").write_bytes(b"host=h\0")
+    with pytest.raises(ValueError, match="secret has a NUL character, which no secret has"):
+        FileText(file)()
+
+
 def test_a_client_that_is_refused_gets_the_password_as_it_is_now(tmp_path: Path) -> None:
     file, client, heard = tmp_path / "secret", Client(), list[object]()
     file.write_text("one")
