@@ -103,13 +103,15 @@ class Commits:
         except KafkaException as error:
             self._failed(error.args[0])
 
-    def place(self, partitions: Iterable[Assigned]) -> TopicPartition | None:
-        """Return the possible commit of the first partition that has one."""
+    def places(self, partitions: Iterable[Assigned]) -> list[TopicPartition]:
+        """Return a possible commit of each topic: of its first partition that has one."""
+        found: dict[str, TopicPartition] = {}
         for assigned in partitions:
-            if (commit := assigned.offsets.commit(self._limit)) is not None:
-                topic, number = assigned.stretch.topic, assigned.stretch.partition
-                return TopicPartition(topic, number, commit.offset, commit.metadata)
-        return None
+            topic, number = assigned.stretch.topic, assigned.stretch.partition
+            if topic in found or (commit := assigned.offsets.commit(self._limit)) is None:
+                continue
+            found[topic] = TopicPartition(topic, number, commit.offset, commit.metadata)
+        return [*found.values()]
 
     def answered(self, error: KafkaError | None, partitions: Iterable[TopicPartition]) -> None:
         """Take the broker's answer; the client calls this from within `poll`."""

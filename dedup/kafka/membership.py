@@ -7,22 +7,31 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from dedup.rules.lanes.assigned import Assigned
 from dedup.serving.certainty import Certainty
+from dovecote.process.rarely import Rarely
 
 _log = logging.getLogger("dovecote.consumer")
+_rarely = Rarely(_log, most=1)
 
 _PAUSE_SECONDS = 0.1
+_OF_TOPIC = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNKNOWN_TOPIC_ID,
+    KafkaError.OFFSET_METADATA_TOO_LARGE,
+    KafkaError.INVALID_COMMIT_OFFSET_SIZE,
+}
 # Kafka's default, and with the protocol `consumer` the broker's own.
 _SESSION_MILLISECONDS = 45_000
 
 
-class FindsPlace(Protocol):
-    """Finds an offset that may be committed: `Commits`."""
+class FindsPlaces(Protocol):
+    """Finds offsets that may be committed, at most one of each topic: `Commits`."""
 
-    def place(self, partitions: Iterable[Assigned]) -> TopicPartition | None: ...
+    def places(self, partitions: Iterable[Assigned]) -> list[TopicPartition]: ...
 
 
 class Membership:
@@ -36,7 +45,7 @@ class Membership:
     """
 
     def __init__(
-        self, client: Consumer, find: FindsPlace, certainty: Certainty, *, patience: float | None
+        self, client: Consumer, find: FindsPlaces, certainty: Certainty, *, patience: float | None
     ) -> None:
         self._client, self._find, self._certainty = client, find, certainty
         self._patience = patience
@@ -55,11 +64,19 @@ class Membership:
         """
         Return whether the coordinator takes a commit of this member now; waits for its answer.
 
-        None: nothing was polled that could be committed.
+        A refusal for the topic, which we may not read or which is gone, says nothing of the group:
+        an offset of the next topic is tried. None: nothing was polled that could be committed.
         """
-        place = self._find.place(partitions)
-        if place is None:
-            return None
+        answer: bool | None = None
+        for place in self._find.places(partitions):
+            answer = self._is_taken(place)
+            if answer is not None:
+                return answer
+            answer = False  # unless another topic proves it
+        return answer
+
+    def _is_taken(self, place: TopicPartition) -> bool | None:
+        """Return whether the group takes a commit; None: it is refused for its topic."""
         try:
             # Without an id, and if the group is empty, the coordinator might take it as a commit
             # from outside.
@@ -67,8 +84,9 @@ class Membership:
             answers = self._client.commit(offsets=[place], asynchronous=False)
             same = bool(member) and self._client.memberid() == member
         except KafkaException as error:
-            _log.info("the group does not take a commit: %s", error.args[0].str())
-            return False
+            said = error.args[0]
+            _rarely.warning("the group does not take a commit of %s: %s", place.topic, said.str())
+            return None if said.code() in _OF_TOPIC else False
         return same and all(each.error is None for each in answers or ())
 
     def _is_confirmed_by(self, now: float, partitions: Iterable[Assigned]) -> bool:

@@ -30,6 +30,8 @@ class Coordinator:
     takes: bool = True
     asked: list[str] = field(default_factory=list)
     meanwhile: Callable[[], None] = lambda: None
+    refuses: dict[str, int] = field(default_factory=dict)
+    """Topics whose offsets it refuses, by the error."""
 
     def memberid(self) -> str:
         return self.member
@@ -38,19 +40,23 @@ class Coordinator:
         assert not asynchronous
         self.asked.append("commit")
         self.meanwhile()
+        if (code := self.refuses.get(offsets[0].topic)) is not None:
+            raise KafkaException(KafkaError(code))
         if not self.takes:
             raise REFUSED
         return offsets
 
 
 class Finds:
-    """Finds the first partition that has an offset."""
+    """Finds the first partition of each topic that has an offset."""
 
-    def place(self, partitions: Iterable[Assigned]) -> TopicPartition | None:
+    def places(self, partitions: Iterable[Assigned]) -> list[TopicPartition]:
+        found: dict[str, TopicPartition] = {}
         for each in partitions:
-            if each.offsets.position is not None:
-                return TopicPartition("t", each.stretch.partition, each.offsets.position)
-        return None
+            topic, offset = each.stretch.topic, each.offsets.position
+            if offset is not None and topic not in found:
+                found[topic] = TopicPartition(topic, each.stretch.partition, offset)
+        return [*found.values()]
 
 
 @pytest.fixture
@@ -64,9 +70,9 @@ def membership(
     return Membership(coordinator, Finds(), certainty or Certainty(), patience=seconds)
 
 
-def has(offset: int | None) -> Assigned:
+def has(offset: int | None, topic: str = "t") -> Assigned:
     lanes = Lanes[Record]()
-    return assigned(lanes.begin("t", 0), Offsets(offset), max_skew=10)
+    return assigned(lanes.begin(topic, 0), Offsets(offset), max_skew=10)
 
 
 def test_it_is_certain_while_the_poll_thread_comes_by(coordinator: Coordinator) -> None:
@@ -185,3 +191,27 @@ def test_who_is_no_member_any_more_takes_no_claim_from_others(coordinator: Coord
             what="two questions",
         )
     assert set(coordinator.asked) == {"commit"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.OFFSET_METADATA_TOO_LARGE,
+    ],
+)
+def test_a_topic_whose_offsets_are_refused_does_not_stop_the_others(
+    coordinator: Coordinator, code: int
+) -> None:
+    member = membership(coordinator)
+    coordinator.refuses = {"gone": code}
+    assert member.confirmed([has(5, "gone"), has(7, "gone"), has(5)]) is True
+    assert coordinator.asked == ["commit", "commit"]
+    coordinator.takes = False
+    assert member.confirmed([has(5, "gone"), has(5)]) is False
+
+
+def test_a_refusal_for_the_topic_alone_is_no_proof(coordinator: Coordinator) -> None:
+    coordinator.refuses = {"gone": KafkaError.TOPIC_AUTHORIZATION_FAILED}
+    assert membership(coordinator).confirmed([has(5, "gone"), has(None)]) is False
