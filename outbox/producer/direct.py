@@ -9,12 +9,12 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox.envelope import encode
-from outbox.errors import BadSettings
+from outbox.errors import BadSettings, NoClient
 from outbox.event import Event
 from outbox.kafka import PARTITIONER, kafka_logger
 from outbox.kafka_errors import CLIENT_ERRORS, right, said_by_client, told
 from outbox.tokens.identity import KEY, encoded, made, require_fit
-from outbox.tokens.source import for_check, lasting
+from outbox.tokens.source import client_of, for_check, lasting
 
 _BROKERS = ("bootstrap.servers", "metadata.broker.list")
 _log = kafka_logger("dovecote.producer.kafka")
@@ -47,6 +47,7 @@ def properties(given: Mapping[str, Any], *, events: int, size: int) -> dict[str,
 
     Raises:
         BadSettings: `given` names a property that is fixed or unknown, or no brokers.
+        NoClient: the process has no room for a client.
     """
     if wrong := (FIXED.keys() | _OTHER_NAMES) & given.keys():
         msg = (
@@ -82,9 +83,11 @@ def properties(given: Mapping[str, Any], *, events: int, size: int) -> dict[str,
     checked = for_check(found)
     checked.pop("bootstrap.servers", None)
     try:
-        Producer(checked, logger=_log)
-    except KafkaException as error:
-        msg = f"kafka: {error.args[0].str()}"
+        client_of(Producer, checked, _log)
+    except NoClient as error:
+        if not isinstance(said := error.__cause__, KafkaException):
+            raise
+        msg = f"kafka: {said.args[0].str()}"
         raise BadSettings(msg) from error
     return found
 
@@ -113,6 +116,7 @@ class Direct:
 
         Raises:
             NoToken, BadSettings: the provider of an identity gives no token.
+            NoClient: there is no room for a client, or its certificate is just being renewed.
         """
         self._acknowledged: list[int] = []
         self._failure: str | None = None

@@ -70,6 +70,7 @@ class Producer:
             BadSettings: a property is unknown, missing, or must not be chosen, or `dsn` is not a
                 connection string.
             NoThreads: the threads here are greenlets, of gevent or eventlet.
+            NoClient: the process has no room for another client of Kafka.
         """
         require_threads("a producer", "`outbox.write` events in your own transactions")
         self._options = options = options or Options()

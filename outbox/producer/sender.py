@@ -14,7 +14,7 @@ from concurrent.futures import Future
 
 from confluent_kafka import KafkaException
 
-from outbox.errors import BadSettings, NotAccepted, NoToken, ProducerClosed
+from outbox.errors import DovecoteError, NotAccepted, ProducerClosed
 from outbox.event import Event
 from outbox.producer.direct import Direct
 from outbox.producer.fallback import Fallback
@@ -200,9 +200,9 @@ class Sender:
         self._reaching.longer()
         try:
             direct = self._connect()
-        except (NoToken, BadSettings, KafkaException) as error:
+        except DovecoteError as error:  # no token, no room for a client, a certificate in renewal
             with self._changed:
-                self._ledger.kafka_trouble = str(error)
+                self._ledger.kafka_trouble = str(error).removeprefix("Kafka: ")
             return
         # Without a topic to ask for, the first event will show it.
         trouble = None if self._topic is None else direct.trouble(self._topic, _TRY)

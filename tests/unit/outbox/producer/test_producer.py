@@ -1,5 +1,6 @@
 """The parts of a producer that need no server."""
 
+import logging
 import subprocess
 import sys
 import threading
@@ -7,15 +8,21 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Producer as Kafka
 
 import outbox
 from outbox import BadSettings, Event, NotAccepted, ProducerClosed
+from outbox.errors import NoClient
+from outbox.producer import direct
 from outbox.producer.direct import Direct
+from outbox.producer.fallback import Fallback
 from outbox.producer.ledger import Ledger
 from outbox.producer.pause import Pause
 from outbox.producer.producer import Options, Producer
 from outbox.producer.waiting import Waiting, size_of
-from tests.support.waiting import patient
+from outbox.tokens.source import client_of
+from tests.support.waiting import patient, until
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:9"}
 NO_DATABASE = "host=127.0.0.1 port=9 dbname=none"
@@ -189,3 +196,51 @@ def test_a_text_that_cannot_be_right_neither_shows_its_password_nor_ends_the_pro
             assert "S3CRET" not in str(refused.value)
         assert "S3CRET" not in str(producer.state)
     assert "S3CRET" not in caplog.text
+
+
+FULL = RuntimeError("Failed to initialize thread local storage")
+RENEWED = KafkaException(KafkaError(KafkaError._INVALID_ARG, "key values mismatch"))
+
+
+class Crowded(Producer):
+    """A producer whose first two Kafka clients cannot be made."""
+
+    error: Exception
+    lacks = 2
+
+    def _connect(self) -> Direct:
+        if self.lacks:
+            self.lacks -= 1
+            client_of(self._refuse, {}, logging.getLogger("test"))
+        return super()._connect()
+
+    def _refuse(self, *_: object, **__: object) -> Kafka:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "says"), [(FULL, "cannot have another"), (RENEWED, "key values mismatch")]
+)
+def test_a_producer_waits_for_its_client_and_the_outbox_takes_its_events(
+    error: Exception, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Crowded, "error", error, raising=False)
+    monkeypatch.setattr(Fallback, "write", lambda *_: 1)
+    monkeypatch.setattr(Fallback, "token", lambda _: 1)
+    monkeypatch.setattr(Fallback, "drained", lambda *_: [])
+    with Crowded(NO_DATABASE, NOWHERE) as producer:
+        assert says in str(producer.state.kafka_trouble)
+        assert producer.send(EVENT) == "outbox"
+        until(lambda: producer.state.broker == "up", within=5, what="a client")
+        assert (producer.lacks, producer.send(EVENT)) == (0, "outbox")
+
+
+def test_a_process_without_room_for_a_client_is_told_when_it_makes_a_producer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise FULL
+
+    monkeypatch.setattr(direct, "Producer", full)
+    with pytest.raises(NoClient, match="cannot have another Kafka client"):
+        Producer(NO_DATABASE, NOWHERE)
