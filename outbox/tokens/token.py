@@ -2,6 +2,7 @@
 
 import base64
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -10,6 +11,9 @@ from typing import TypeAlias
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 # A token that lives shorter than this is not renewed more often.
 _SHORTEST_LIFE = 1.0
+# A token that is valid for ever is renewed all the same: its provider may take it back, and no
+# thread can wait for ever.
+_LONGEST_LIFE = 86_400.0
 # librdkafka asks again after this part of what it takes for the rest of a token's life.
 _CLIENT_PART = 0.8
 # It looks once a second whether to ask.
@@ -44,7 +48,7 @@ def taken(answer: object, now: float) -> Token:
     Return what a provider answers as a token: a `Token`, or a tuple with the same fields.
 
     Raises:
-        ValueError: it is neither, or has expired; the message does not quote it.
+        ValueError: it is neither, has expired or never does; the message does not quote it.
     """
     if isinstance(answer, tuple):
         try:
@@ -62,6 +66,10 @@ def taken(answer: object, now: float) -> Token:
         raise ValueError(msg)
     if (wrong := extensions_problem(answer.extensions)) is not None:
         raise ValueError(wrong)
+    # An integer may be too large for a float, and a comparison takes it all the same.
+    if not abs(answer.expires) <= sys.float_info.max:
+        msg = "the token's expiry is no time"
+        raise ValueError(msg)
     if answer.expires <= now:
         msg = "the token has expired already: is a clock wrong?"
         raise ValueError(msg)
@@ -82,8 +90,12 @@ def extensions_problem(extensions: object) -> str | None:
 
 
 def renewal(token: Token, obtained: float) -> float:
-    """Return when to renew a token: after half of its life, so that a failure costs nothing."""
-    return obtained + max(token.expires - obtained, _SHORTEST_LIFE) / 2
+    """
+    Return when to renew a token: after half of its life, so that a failure costs nothing.
+
+    A life of more than a day counts as a day.
+    """
+    return obtained + min(max(token.expires - obtained, _SHORTEST_LIFE), _LONGEST_LIFE) / 2
 
 
 def pause(failures: int) -> float:

@@ -219,6 +219,17 @@ def test_a_provider_of_somebody_else_may_raise_anything(
         for_client({"identity": text}, patience=1)
 
 
+def test_a_token_that_never_expires_is_renewed_all_the_same() -> None:
+    with Provider(2**63 - 1) as provider:
+        source = source_of({"identity": provider.text()})
+        assert source is not None
+        source.require()
+        assert source.give()[1] < time.time() + 86_400
+        assert source.turn() <= 43_200  # no thread can wait for ever
+        del source
+    until(lambda: not renewing(), within=5, what="no thread left that renews")
+
+
 def full(*_: object, **__: object) -> Consumer:
     msg = "Failed to initialize thread local storage"
     raise RuntimeError(msg)

@@ -1,5 +1,7 @@
 """An answer counts as a token or is refused, and a token is renewed in time."""
 
+import math
+import sys
 from typing import Any
 
 import pytest
@@ -39,6 +41,9 @@ def test_an_answer_is_a_token_or_a_tuple_with_the_same_fields() -> None:
         (("tops3cret", NOW + 60, "", {"auth": "x"}), "auth"),
         (("tops3cret", NOW + 60, "", []), "must be a table"),
         (("tops3cret", NOW), "expired already"),
+        (("tops3cret", math.nan), "expiry is no time"),
+        (("tops3cret", math.inf), "expiry is no time"),
+        (("tops3cret", 10**400), "expiry is no time"),
     ],
 )
 def test_another_answer_is_refused_and_not_quoted(answer: Any, says: str) -> None:
@@ -74,6 +79,11 @@ def test_extensions_are_names_of_letters_with_printable_text(
 def test_a_token_is_renewed_after_half_of_its_life() -> None:
     assert renewal(Token("abc", NOW + 60), NOW) == NOW + 30
     assert renewal(Token("abc", NOW + 0.1), NOW) == NOW + 0.5
+
+
+@pytest.mark.parametrize("expires", [NOW + 900_000, 2**63 - 1, sys.float_info.max])
+def test_a_token_that_lives_for_more_than_a_day_is_renewed_twice_a_day(expires: float) -> None:
+    assert renewal(taken(("abc", expires), NOW), NOW) == NOW + 43_200
 
 
 def test_a_provider_that_fails_is_asked_after_pauses_that_grow_to_ten_seconds() -> None:
