@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from dedup.retries.backoff import Backoff
 from dedup.rules.policies.departures import Exits
@@ -15,6 +16,7 @@ from spark_jobs.rows.records import Records
 from spark_jobs.sink import sink
 from spark_jobs.sink.markers import Counts, Turn
 from spark_jobs.sink.outgoing import Evaluation, Topics
+from spark_jobs.sink.recount import of_rows
 from spark_jobs.sink.sink import BatchInput, SinkConfig
 
 
@@ -85,6 +87,7 @@ def settle(
             config=config.sink,
             evaluate=evaluated,
             replace_poison=router.unwritable,
+            recount=partial(of_rows, config.topics.retry),
             adopt=batch.adopt,
             newest=batch.writers.get(lane, ""),
         )

@@ -36,6 +36,7 @@ from spark_jobs.sink.markers import (
     decide,
 )
 from spark_jobs.sink.outgoing import Evaluation, Outgoing
+from spark_jobs.sink.recount import Recount, of_results
 from spark_jobs.sink.writer import Fenced, NotCommitted, Poisoned, Writer
 
 _log = logging.getLogger("dovecote.spark")
@@ -86,6 +87,8 @@ Evaluate = Callable[[], Evaluation]
 Replace = Callable[[Outgoing, str], Outgoing]
 """Returns the dead letter for a record that its topic cannot take."""
 
+_EACH_ALONE: Recount = partial(of_results, None)
+
 _writers: OrderedDict[str, Writer] = OrderedDict()
 """This worker's writers, by transactional id."""
 
@@ -97,6 +100,7 @@ def settle(
     config: SinkConfig,
     evaluate: Evaluate,
     replace_poison: Replace,
+    recount: Recount = _EACH_ALONE,
     adopt: bool = False,
     newest: str = "",
 ) -> Settled:
@@ -110,7 +114,7 @@ def settle(
     Raises:
         MarkerRefused: the marker found is not this turn's.
     """
-    attempt = _Attempt(turn, rows, config, adopt=adopt, newest=newest)
+    attempt = _Attempt(turn, rows, config, adopt=adopt, newest=newest, recount=recount)
     retrying = Retrying(
         retry=retry_if_exception_type(NotCommitted),
         stop=stop_after_attempt(_TRIES),
@@ -133,10 +137,19 @@ class _Attempt:
     """The attempts at one turn, which share its evaluation."""
 
     def __init__(
-        self, turn: Turn, rows: BatchInput, config: SinkConfig, *, adopt: bool, newest: str
+        self,
+        turn: Turn,
+        rows: BatchInput,
+        config: SinkConfig,
+        *,
+        adopt: bool,
+        newest: str,
+        recount: Recount = _EACH_ALONE,
     ) -> None:
         self._turn, self._rows, self._config, self._adopt = turn, rows, config, adopt
-        self._newest = newest
+        self._newest, self._recount = newest, recount
+        self._refused: set[tuple[str, int, int]] = set()
+        """Places of the records that are counted as dead letters."""
         self._evaluation: Evaluation | None = None
         self._one_by_one = False
 
@@ -253,7 +266,9 @@ class _Attempt:
             if record.topic == dead.topic and _is_emptied(record):
                 raise Unwritable(_unwritable(record, reason))
             if record.topic != dead.topic:
-                counts = replace(counts, dead=counts.dead + 1, handled=max(0, counts.handled - 1))
+                row = record.origin[:3]
+                counts = self._recount(counts, record, row in self._refused)
+                self._refused.add(row)
             outgoing[position] = dead
             last = f"of {_place(record)} to {record.topic}: {reason}"
         self._evaluation = self._evaluation._replace(outgoing=outgoing, counts=counts)

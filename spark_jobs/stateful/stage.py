@@ -18,6 +18,7 @@ from spark_jobs.sink import sink
 from spark_jobs.sink.markers import Counts, Turn
 from spark_jobs.sink.missing import missing
 from spark_jobs.sink.outgoing import Evaluation, Joined, Outgoing
+from spark_jobs.sink.recount import of_results
 from spark_jobs.sink.sink import BatchInput, Settled, SinkConfig
 from spark_jobs.source.topics import patterns, plain
 from spark_jobs.stateful.outcome import OperatorTopics, Outcome, unwritable
@@ -116,6 +117,7 @@ class StatefulTask:
             config=config.sink,
             evaluate=lambda: Evaluation(self._with_topics(outgoing), counts),
             replace_poison=partial(unwritable, config.topics.dead_letter, batch.now),
+            recount=partial(of_results, config.topics.late),
             adopt=batch.adopt,
             newest=batch.writers.get(partition, ""),
         )
