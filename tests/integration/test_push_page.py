@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -11,6 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from dedup.kafka.letters import Letters
 from dedup.retries import copies
 from dedup.rules.record import Record
+from dovecote.process.http.server import App
 from dovecote.push.api.access import hashed
 from dovecote.push.rules.sending.ports import AttemptReport, DeliveryReport, Outcome
 from tests.support.browser import Browser, browser
@@ -145,6 +147,32 @@ def test_what_the_page_shows_is_what_the_api_says_and_its_buttons_do_what_they_s
             within=5,
             what="closed",
         )
+
+
+def test_a_page_without_its_script_says_so_and_loads_again(
+    database: str, stack: Servers, window: Browser
+) -> None:
+    lost = ["/page.js"]
+
+    def around(app: App) -> App:
+        async def answer(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "http" and scope["path"] in lost:
+                lost.remove(scope["path"])
+                await send({"type": "http.response.start", "status": 503, "headers": []})
+                await send({"type": "http.response.body", "body": b""})
+            else:
+                await app(scope, receive, send)
+
+        return answer
+
+    with (
+        installed(database) as dsn,
+        idle(push_settings(dsn, stack.kafka.bootstrap), around=around) as (found, _),
+    ):
+        window.open(found.at.url)
+        until(lambda: "did not give a file" in window.text("#error"), within=10, what="it says so")
+        assert window.text("#state") == "not connected"
+        until(lambda: "token" in window.text("#state"), within=20, what="it is whole")
 
 
 def nothing_that_gets_in_runs(window: Browser) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ import psycopg
 from cryptography.fernet import Fernet
 from prometheus_client import CollectorRegistry
 
+from dovecote.process.http.server import App
 from dovecote.push.api.access import hashed
 from dovecote.push.process import Running, running
 from dovecote.push.rules.sending.ports import AttemptReport, Book, Delivers, DeliveryReport, Work
@@ -117,15 +118,17 @@ def push_settings(dsn: str, bootstrap: str, **changes: Any) -> PushSettings:
 
 
 @contextmanager
-def idle(settings: PushSettings, **environ: str) -> Iterator[tuple[Running, Idle]]:
-    """Run a process whose engine is idle."""
+def idle(
+    settings: PushSettings, *, around: Callable[[App], App] | None = None, **environ: str
+) -> Iterator[tuple[Running, Idle]]:
+    """Run a process whose engine is idle; `around` as for `running`."""
     made: list[Idle] = []
 
     def make(book: Book) -> tuple[Delivers, CollectorRegistry]:
         made.append(Idle(book))
         return made[0], CollectorRegistry()
 
-    with running(settings, make, environ) as found:
+    with running(settings, make, environ, around=around) as found:
         yield found, made[0]
 
 

@@ -28,7 +28,8 @@ def page() -> APIRouter:
     """Return the operators' page; it calls the API with the token that is typed into it."""
     routes = router()
     folder = files("dovecote.push").joinpath("page")
-    for path, name in (("/", "page.html"), ("/page.css", "page.css"), ("/page.js", "page.js")):
+    for name in ("page.html", "page.css", "page.js", "loading.js"):
+        path = "/" if name == "page.html" else f"/{name}"
         kind = f"{_KINDS[name.rpartition('.')[2]]}; charset=utf-8"
         routes.add_api_route(path, _file(folder.joinpath(name).read_bytes(), kind))
     return routes

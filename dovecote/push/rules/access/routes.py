@@ -17,6 +17,7 @@ NEEDS: Mapping[tuple[str, str], Need] = {
     ("GET", "/"): "nothing",
     ("GET", "/page.css"): "nothing",
     ("GET", "/page.js"): "nothing",
+    ("GET", "/loading.js"): "nothing",
     ("GET", "/openapi.json"): "nothing",
     ("GET", "/metrics"): "sight",
     ("GET", "/subscriptions"): "read",
