@@ -20,6 +20,7 @@ from dovecote.cli.options import (
     LogLevelOption,
     time_of,
 )
+from dovecote.observe.rules.counted import counted
 from dovecote.process.logs import LogFormat, LogLevel, configure
 from dovecote.process.memory import relax
 from dovecote.process.signals import on_end
@@ -228,17 +229,20 @@ def _show(statement: Mapping[str, Any], *, as_json: bool) -> None:
         return
     for name, counts in sorted(statement["topics"].items()):
         typer.echo(
-            f"topic/{name}: {counts['rows']} rows, {counts['records']} records, "
+            f"topic/{name}: {counted(counts['rows'], 'row')}, "
+            f"{counted(counts['records'], 'record')}, "
             f"{counts['matched']} matched, the latest after {counts['latest'] / 1000:.1f} s"
         )
     for name, counts in sorted(statement["consumers"].items()):
-        typer.echo(f"{name}: {counts['passed']} records passed, {counts['handled']} handled")
+        typer.echo(
+            f"{name}: {counted(counts['passed'], 'record')} passed, {counts['handled']} handled"
+        )
     for each in statement["findings"]:
         typer.echo(_line(each))
     for trouble in statement["troubles"]:
         typer.echo(f"not everything could be looked at: {trouble}")
     found, missed = len(statement["findings"]), len(statement["troubles"])
-    typer.echo(f"{found} finding{'' if found == 1 else 's'}" + (" so far" if missed else ""))
+    typer.echo(counted(found, "finding") + (" so far" if missed else ""))
 
 
 def _line(told: Mapping[str, Any]) -> str:

@@ -75,7 +75,7 @@ def find(
     query = Query(
         id=id_, key=_bytes(key, key_hex), topic=topic, since=since, until=until, limit=limit
     )
-    life = find_all(watch, query)
+    life = find_all(watch, query).by_file(config)
     for line in [printed.as_json(life.as_json())] if as_json else _lines(life):
         typer.echo(line)
     if not life.found:

@@ -25,6 +25,8 @@ class Api:
 
     url: str
     token: str | None
+    mend: str = "give --api"
+    """How its user says where it is."""
 
     @classmethod
     def of(cls, url: str, token_file: str | None) -> Self:
@@ -67,12 +69,12 @@ class Api:
             with ask(request, _SECONDS) as answer:
                 return json.load(answer)
         except HTTPError as error:
-            raise DovecoteError(_why(error)) from error
+            raise DovecoteError(_why(error, self.mend)) from error
         except (URLError, OSError, HTTPException) as error:
             reason = error.reason if isinstance(error, URLError) else error
             msg = (
                 f"{self.url} does not answer ({reason}); is `dovecote push serve` running there? "
-                "Otherwise give --api"
+                f"Otherwise {self.mend}"
             )
             raise DovecoteError(msg) from error
         except (ValueError, RecursionError) as error:
@@ -100,14 +102,14 @@ def _own(url: str) -> str | None:
     return own_token.read(file)
 
 
-def _why(error: HTTPError) -> str:
+def _why(error: HTTPError, mend: str) -> str:
     with error:
         text = error.read(100_000)
     if 300 <= error.code < 400:  # noqa: PLR2004  # redirects
         to = error.headers.get("Location", "")
         return (
             f"the API redirects to {to[:200]!r}, and no redirect is followed: the token would go "
-            "there; give that as --api if you trust it"
+            f"there; if you trust that address, {mend}"
         )
     try:
         return str(json.loads(text)["error"])

@@ -47,7 +47,8 @@ def _unpublished_parked_and_held(parts: System) -> None:
     assert life.waits_for == "a relay of outbox/shop: none is active"
     life = parts.becomes("parked", "outbox/shop", "parked")
     assert "MSG_SIZE_TOO_LARGE" in life.where
-    assert f"dovecote relay parked requeue {parts.events['parked'].id}" in (life.waits_for or "")
+    words = f"{parts.events['parked'].id} --part outbox/shop --config FILE"
+    assert f"`dovecote dead requeue {words}`" in (life.waits_for or "")
     life = parts.becomes("held", "outbox/shop", "held")
     first = parts.events["parked"].id
     assert life.waits_for == f"event {first} of its key, which is parked"
@@ -68,7 +69,7 @@ def _consumed(parts: System) -> None:
     assert (retry.waits_for or "").startswith("consumer/shipping, at 2")
     dead = parts.becomes("dead", "consumer/shipping", "dead")
     assert "no such address" in dead.where
-    assert "dovecote consume dead requeue" in (dead.waits_for or "")
+    assert "dovecote dead requeue " in (dead.waits_for or "")
     requeued = parts.becomes("requeued", "consumer/shipping", "handled")
     whats = [each.what for each in requeued.events[0].steps]
     # One transaction writes the copy and the fate of the letter.

@@ -31,6 +31,7 @@ from dovecote.cli.options import (
     WhereOption,
 )
 from dovecote.observe.dead.topics import read_topics
+from dovecote.observe.rules.counted import counted
 from dovecote.process.settings import load
 from dovecote.process.topics import topics
 from outbox.envelope import Record
@@ -92,7 +93,7 @@ def list_(
     for letter in found[:limit]:
         typer.echo(printed.as_json(_fields(letter)) if as_json else _line(letter))
     if not as_json:
-        typer.echo(f"{min(len(found), limit)} of {len(found)} dead letters")
+        typer.echo(f"{min(len(found), limit)} of {counted(len(found), 'dead letter')}")
 
 
 @dead.command()
@@ -278,7 +279,7 @@ def _say(resolved: Resolved, which: Which, action: Action, *, as_json: bool) -> 
         for letter, why in left:
             typer.echo(printed.as_json({"action": "left", "why": why, **_fields(letter)}))
     else:
-        typer.echo(f"{action} {len(done)} record{'' if len(done) == 1 else 's'}")
+        typer.echo(f"{action} {counted(len(done), 'record')}")
         for letter, why in left:
             typer.echo(f"left {printed.text(letter.id)}: {printed.text(why)}")
     _require([*done, *(letter for letter, _ in left)], which.ids)

@@ -1,6 +1,7 @@
 """`dovecote consume status`: members, offsets, lag, retries and dead letters of a consumer."""
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from dovecote.cli import printed
 from dovecote.cli.options import ConfigOption, JsonOption
 from dovecote.observe.group import at, look
+from dovecote.observe.rules.counted import counted
 from dovecote.observe.rules.group import GroupPartition, GroupStatus, is_well, verdict
 from dovecote.observe.sources import ConsumerSource, WatchSettings, own_consumer, read
 from dovecote.process.settings import load
@@ -61,7 +63,7 @@ def status(
         if as_json:
             typer.echo(printed.as_json(_told(name, found, state, why)))
         else:
-            _show(name, found, state, why)
+            _show(name, found, f"{state}, {printed.text(why)}", _listing(name, config))
     if failures:
         raise DovecoteError("; ".join(failures))
     raise typer.Exit(0 if well else 1)
@@ -96,13 +98,19 @@ def _consumers(config: Path | None, metrics: list[str]) -> Mapping[str, Consumer
     return found
 
 
-def _show(name: str, found: GroupStatus, state: str, why: str) -> None:
+def _listing(name: str, config: Path | None) -> str:
+    """Return the command that lists the letters of a consumer; a name is that of a watch file."""
+    words = f"dead list --part {shlex.quote(f'consumer/{name}')}" if name else "consume dead list"
+    return f"dovecote {words}" + (f" --config {shlex.quote(str(config))}" if config else "")
+
+
+def _show(name: str, found: GroupStatus, state: str, listing: str) -> None:
     title = f"consumer {printed.text(name)}, " if name else ""
-    typer.echo(f"{title}group {printed.text(found.group)}: {state}, {printed.text(why)}")
+    typer.echo(f"{title}group {printed.text(found.group)}: {state}")
     for each in found.members:
         typer.echo(
             f"member    {printed.text(each.id)}  {printed.text(each.client)}  "
-            f"{printed.text(each.host)}  {each.partitions} partitions"
+            f"{printed.text(each.host)}  {counted(each.partitions, 'partition')}"
         )
     for partition in found.partitions:
         typer.echo(f"partition {_line(partition)}")
@@ -111,7 +119,7 @@ def _show(name: str, found: GroupStatus, state: str, why: str) -> None:
         typer.echo(f"retry     {_line(partition)}{due}")
     if found.dead is not None:
         least = "" if found.dead_whole else "at least "
-        typer.echo(f"dead      {least}{found.dead:,} letters; see `dovecote consume dead list`")
+        typer.echo(f"dead      {least}{counted(found.dead, 'letter')}; see `{listing}`")
     for answer in found.ready:
         word = "ready" if answer.ready else "not ready"
         typer.echo(f"process   {answer.url}  {word}  {printed.text(answer.said)}")
@@ -121,12 +129,12 @@ def _show(name: str, found: GroupStatus, state: str, why: str) -> None:
 
 def _line(each: GroupPartition) -> str:
     committed = "nothing" if each.committed is None else each.committed
-    lag = "?" if each.lag is None else f"{each.lag:,}"
+    lag = "? records" if each.lag is None else counted(each.lag, "record")
     seconds = "?" if each.seconds is None else f"{each.seconds:.1f}"
     held = f"  held back, {each.completed:,} after it completed" if each.is_held_back else ""
     member = "nobody" if each.member is None else printed.text(each.member)
     return (
-        f"{printed.text(each.topic)}/{each.partition}  committed {committed}  lag {lag} records, "
+        f"{printed.text(each.topic)}/{each.partition}  committed {committed}  lag {lag}, "
         f"{seconds} s  {member}{held}"
     )
 

@@ -23,6 +23,7 @@ from dovecote.cli.options import (
 )
 from dovecote.observe.dead import letters as parts
 from dovecote.observe.dead.shapes import Failure, Letter, Page
+from dovecote.observe.rules.counted import counted
 from outbox.errors import DovecoteError
 
 # So many letters have one id at most: an event that several parts gave up.
@@ -152,7 +153,7 @@ def _say_looked(found: Page, *, as_json: bool) -> None:
         told = [{**each._asdict()} for each in found.looked]
         typer.echo(printed.as_json({"looked": told, "next": found.next}))
         return
-    typer.echo(f"{len(found.letters)} letters; looked at:")
+    typer.echo(f"{counted(len(found.letters), 'letter')}; looked at:")
     for each in found.looked:
         typer.echo(f"  {printed.text(each.said)}")
     if found.next is not None:

@@ -27,6 +27,7 @@ from dovecote.cli.options import (
     TypeOption,
     UntilOption,
 )
+from dovecote.observe.rules.counted import counted
 from dovecote.push.client import Api
 from outbox.errors import BadSettings, DovecoteError
 
@@ -54,7 +55,7 @@ def list_(
     for letter in found["letters"]:
         typer.echo(printed.as_json(letter) if as_json else _line(letter))
     if not as_json:
-        typer.echo(f"{len(found['letters'])} of {found['total']} dead letters")
+        typer.echo(f"{len(found['letters'])} of {counted(found['total'], 'dead letter')}")
 
 
 @dead.command()
@@ -174,7 +175,7 @@ def _report(
             typer.echo(printed.as_json({"action": "left" if letter in left else action, **letter}))
     else:
         number = len(done) - len(left)
-        typer.echo(f"{action} {number} record{'' if number == 1 else 's'}")
+        typer.echo(f"{action} {counted(number, 'record')}")
         for letter in left:
             typer.echo(f"left {printed.text(letter['id'])}: {printed.text(letter['left'])}")
     known = {letter["id"] for letter in done}

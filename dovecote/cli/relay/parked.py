@@ -27,6 +27,7 @@ from dovecote.cli.options import (
     TypeOption,
     UntilOption,
 )
+from dovecote.observe.rules.counted import counted
 from dovecote.process.settings import load
 from outbox.errors import BadSettings, DovecoteError
 from relay.postgres.desk import (
@@ -73,19 +74,19 @@ def list_(
     which = _which([], topic, key, type_, reason, since, until)
     with desk(_settings(config)) as opened:
         found = opened.events(which, limit)
-        counted = opened.counted()
+        census = opened.counted()
         elsewhere = opened.elsewhere()
     for event in found:
         typer.echo(printed.as_json(_fields(event)) if as_json else _line(event))
     if not as_json:
-        total, waiting = counted.events, counted.waiting
+        total, waiting = census.events, census.waiting
         behind = f", of which {waiting} only wait for an earlier one of their key" * bool(waiting)
-        shown = f"{len(found)} of {total} parked events{behind}"
+        shown = f"{len(found)} of {counted(total, 'parked event')}{behind}"
         typer.echo(shown if total else "nothing is parked")
-        for crowd in counted.crowds[:_MOST_CROWDS]:
+        for crowd in census.crowds[:_MOST_CROWDS]:
             typer.echo(f"too many: {crowd.said(opened.limits)}")
         for name, count in elsewhere.items():
-            typer.echo(f"under another name or shard, {name!r}: {_events(count)}")
+            typer.echo(f"under another name or shard, {name!r}: {counted(count, 'event')}")
 
 
 @parked.command()
@@ -223,12 +224,15 @@ def _ask(
         typer.echo(json.dumps(told))
     elif not done:
         who = "the active relay" if has_relay else "no relay is active, the next one"
-        typer.echo(f"asked to {action} {_events(asked.events)}; {who} does it")
+        typer.echo(f"asked to {action} {counted(asked.events, 'event')}; {who} does it")
     else:
-        typer.echo(f"{_PAST[action]} {_events(asked.events - (left or 0))}")
+        typer.echo(f"{_PAST[action]} {counted(asked.events - (left or 0), 'event')}")
     if left:
         stay = "stays" if left == 1 else "stay"
-        msg = f"{left} of {_events(asked.events)} {stay} parked: see `dovecote relay parked list`"
+        msg = (
+            f"{left} of {counted(asked.events, 'event')} {stay} parked: "
+            "see `dovecote relay parked list`"
+        )
         raise DovecoteError(msg)
 
 
@@ -247,10 +251,6 @@ def _done(opened: Desk, asked: Asked) -> bool:
             raise DovecoteError(msg)
         time.sleep(_POLL_SECONDS)
     return True
-
-
-def _events(count: int) -> str:
-    return f"{count} event{'' if count == 1 else 's'}"
 
 
 def _line(event: ParkedEvent) -> str:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import typer
 
 from dovecote.cli.options import ConfigOption, JsonOption
+from dovecote.observe.rules.counted import counted
 from dovecote.process.logs import one_line
 from dovecote.process.settings import load
 from dovecote.process.states import exit_status
@@ -48,16 +49,12 @@ def _show(found: Status) -> None:
     if found.lag_bytes is not None:
         typer.echo(f"lag      {found.lag_bytes:,} bytes of the write-ahead log")
     if found.lag_bytes is None or found.lag_rows:
-        typer.echo(f"lag      {_events(found.lag_rows or 0)}, {found.lag_seconds:.1f} s")
+        typer.echo(f"lag      {counted(found.lag_rows or 0, 'event')}, {found.lag_seconds:.1f} s")
     if found.parked:
-        typer.echo(f"parked   {_events(found.parked)}; see `dovecote relay parked list`")
+        typer.echo(f"parked   {counted(found.parked, 'event')}; see `dovecote relay parked list`")
     typer.echo(f"progress {one_line(str(found.since))}")
 
 
 def _how(found: Status) -> str:
     """Return the state in words."""
     return f"{found.state}: {one_line(found.reason)}"
-
-
-def _events(count: int) -> str:
-    return f"{count} event{'' if count == 1 else 's'}"

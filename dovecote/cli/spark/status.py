@@ -12,6 +12,7 @@ import typer
 from dovecote.cli import printed
 from dovecote.cli.options import ConfigsOption, JsonOption
 from dovecote.cli.spark.environment import require_spark
+from dovecote.observe.rules.counted import counted
 from dovecote.process.states import exit_status
 
 if TYPE_CHECKING:  # it needs PySpark's companions, which may not be installed
@@ -85,7 +86,7 @@ def _row(each: "Status") -> tuple[str, ...]:
         each.query,
         each.state.value,
         f"{each.rows_per_s:,.0f}",
-        f"{each.lag_rows:,} rows, {each.lag_seconds:.1f} s",
+        f"{counted(each.lag_rows, 'row')}, {each.lag_seconds:.1f} s",
         f"{each.batch_seconds:.2f} s",
         f"{each.open:,}",
         f"{each.keys:,}",

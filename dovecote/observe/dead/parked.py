@@ -10,6 +10,7 @@ from dedup.retries.where import holds
 from dovecote.observe.dead.order import Before
 from dovecote.observe.dead.part import Picked, Verb
 from dovecote.observe.dead.shapes import MOST_SHOWN, Failure, Fate, Letter, Looked, Selection
+from dovecote.observe.rules.counted import counted
 from dovecote.observe.sources import OutboxSource
 from outbox import envelope
 from outbox.envelope import Record
@@ -50,7 +51,7 @@ class ParkedPart:
                         whole = False
                         break
         rest = "" if whole else "; older ones were not looked at: use --since and --until"
-        said = f"{looked:,} parked events of outbox {self.source.name}{rest}"
+        said = f"{counted(looked, 'parked event')} of outbox {self.source.name}{rest}"
         yield Looked(self.name, looked, whole, said)
 
     def all(self, selection: Selection) -> Iterator[Picked]:

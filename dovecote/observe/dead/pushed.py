@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from dovecote.observe.dead.order import Before, numbers_of
 from dovecote.observe.dead.part import Picked, Verb
 from dovecote.observe.dead.shapes import Failure, Fate, Letter, Looked, Selection
+from dovecote.observe.rules.counted import counted
 from dovecote.observe.sources import PushSource
 from dovecote.push.api import answers
 from dovecote.push.client import Api
@@ -59,7 +60,7 @@ class PushPart:
             for letter in found.letters:
                 yield self._letter(part, letter)
             rest = "" if found.whole else "; older ones were not looked at"
-            said = f"{found.looked:,} records of {part}{rest}"
+            said = f"{counted(found.looked, 'record')} of {part}{rest}"
             yield Looked(part, found.looked, found.whole, said)
         if others:
             said = (
@@ -197,7 +198,8 @@ class PushPart:
                 "to the settings"
             )
             raise BadSettings(msg)
-        return Api(self.source.url, self.source.token or None)(method, path, body)
+        mend = f"mend `url` in [sources.{self.name.replace('/', '.')}]"
+        return Api(self.source.url, self.source.token or None, mend)(method, path, body)
 
 
 _PAST: Mapping[Verb, str] = {"requeue": "requeued", "drop": "dropped"}

@@ -12,6 +12,7 @@ from dedup.rules import topics as of_topics
 from dovecote.observe.dead.order import Before, numbers_of
 from dovecote.observe.dead.part import Picked, Verb
 from dovecote.observe.dead.shapes import Failure, Fate, Letter, Looked, Selection
+from dovecote.observe.rules.counted import counted
 from dovecote.observe.sources import ConsumerSource, SparkSource
 from dovecote.process.topics import topics
 from outbox.envelope import Record
@@ -54,7 +55,7 @@ class TopicPart:
             yield self._letter(each.letter, each.record)
         back = "" if found.oldest is None else f", back to {found.oldest.isoformat()}"
         rest = "" if found.whole else "; older ones were not looked at: use --since and --until"
-        said = f"{found.looked:,} records of topic {self.topic}{back}{rest}"
+        said = f"{counted(found.looked, 'record')} of topic {self.topic}{back}{rest}"
         yield Looked(self.name, found.looked, whole=found.whole, said=said)
 
     def all(self, selection: Selection) -> Iterator[Picked]:

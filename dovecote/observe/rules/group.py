@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from dovecote.observe.rules.counted import counted
+
 GroupState: TypeAlias = Literal["working", "idle", "starting", "failing", "stalled", "unknown"]
 """Words of the list of states that all parts have."""
 
@@ -83,7 +85,7 @@ class GroupStatus:
 
 def verdict(found: GroupStatus) -> tuple[GroupState, str]:
     """Return the state of a group, and why."""
-    waits = f"{found.lag:,} records wait"
+    waits = f"{counted(found.lag, 'record')} wait{'s' if found.lag == 1 else ''}"
     unready = [each for each in found.ready if not each.ready]
     if not found.members:
         return _without_members(found, waits)

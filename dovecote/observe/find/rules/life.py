@@ -1,9 +1,14 @@
 """The life of an event as it is shown: steps, where it is, and what it waits for."""
 
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+ITS_FILE = "--config FILE"
+"""Stands in commands for the file that was given, which the rules do not know."""
 
 
 class Step(NamedTuple):
@@ -114,6 +119,17 @@ class Life:
     @property
     def waits_for(self) -> str | None:
         return self.events[0].waits_for if len(self.events) == 1 else None
+
+    def by_file(self, file: Path) -> Self:
+        """Return it with commands that can be pasted, which read this file."""
+        config = f"--config {shlex.quote(str(file))}"
+
+        def told(each: Standing) -> Standing:
+            waits = each.waits_for
+            return each._replace(waits_for=waits and waits.replace(ITS_FILE, config))
+
+        events = [replace(each, standings=[*map(told, each.standings)]) for each in self.events]
+        return replace(self, events=events)
 
     def as_json(self) -> dict[str, Any]:
         """Return it in the form of the console's `/api/find`."""

@@ -1,5 +1,6 @@
 """Decide where an event stands with each part, from what the parts say."""
 
+import shlex
 from datetime import datetime
 
 from dedup.retries import copies
@@ -14,7 +15,8 @@ from dovecote.observe.find.rules.facts import (
     moment,
     place_of,
 )
-from dovecote.observe.find.rules.life import Standing
+from dovecote.observe.find.rules.life import ITS_FILE, Standing
+from dovecote.observe.rules.counted import counted
 from outbox.envelope import Record
 from outbox.timestamps import milliseconds
 
@@ -29,7 +31,7 @@ def of_row(row: Row) -> Standing:
     if row.published is None:
         where = f"in {row.part}; nothing says whether it is published"
         return Standing(row.part, "unknown", where)
-    before = f", after {row.ahead:,} earlier events" if row.ahead else ""
+    before = f", after {counted(row.ahead, 'earlier event')}" if row.ahead else ""
     if row.relay is None:
         return Standing(row.part, "unpublished", where, f"a relay of {row.part}: none is active")
     return Standing(row.part, "unpublished", where, f"the relay at {row.relay}{before}")
@@ -42,10 +44,7 @@ def of_parked(parked: Parked) -> Standing:
         where = f"held in {parked.part} after a parked event of its key"
         return Standing(parked.part, "held", where, f"{first} of its key, which is parked")
     where = f"parked in {parked.part} ({parked.code}: {parked.reason[:_MOST_REASON]})"
-    todo = (
-        "an operator: mend the cause, then `dovecote relay parked requeue "
-        f"{parked.id}`, or drop it"
-    )
+    todo = f"an operator: mend the cause, then {_requeue(parked.part, parked.id)}"
     return Standing(parked.part, "parked", where, todo)
 
 
@@ -102,18 +101,16 @@ def _dead(reader: Taker, letter: DeadCopy) -> Standing:
         )
         return Standing(reader.part, "requeued", where)
     where = (
-        f"a dead letter of {reader.part} at {place}, after {letter.attempts} attempts "
+        f"a dead letter of {reader.part} at {place}, after {counted(letter.attempts, 'attempt')} "
         f"({letter.reason[:_MOST_REASON]})"
     )
-    return Standing(reader.part, "dead", where, f"an operator: {_requeue(reader, letter)}")
+    todo = f"an operator: {_requeue(reader.part, copies.known(letter.record)[1])}"
+    return Standing(reader.part, "dead", where, todo)
 
 
-def _requeue(reader: Taker, letter: DeadCopy) -> str:
-    id_ = copies.known(letter.record)[1]
-    if reader.kind == "push":
-        subscription = reader.part.rpartition("/")[2]
-        return f"`dovecote push dead requeue {subscription} {id_}`, or drop it"
-    return f"`dovecote consume dead requeue {id_}`, or drop it"
+def _requeue(part: str, id_: str) -> str:
+    words = f"{shlex.quote(id_)} --part {shlex.quote(part)} {ITS_FILE}"
+    return f"`dovecote dead requeue {words}`, or drop it"
 
 
 def _read(reader: Taker, facts: Facts, record: Record, now: datetime) -> Standing:

@@ -19,6 +19,7 @@ from dovecote.observe.find.rules.facts import (
 )
 from dovecote.observe.find.rules.life import One, Standing, Step, in_order
 from dovecote.observe.find.rules.query import shown
+from dovecote.observe.rules.counted import counted
 from outbox.envelope import Record
 
 _MOST_DETAIL = 300
@@ -154,7 +155,9 @@ def _copied(copy: Copy) -> Step:
 
 def _given_up(letter: DeadCopy) -> list[Step]:
     at, place = written_at(letter.record), place_of(letter.record)
-    detail = f"{place}: after {letter.attempts} attempts: {letter.reason[:_MOST_DETAIL]}"
+    detail = (
+        f"{place}: after {counted(letter.attempts, 'attempt')}: {letter.reason[:_MOST_DETAIL]}"
+    )
     found = [Step(at, letter.owner, "given up", detail)]
     if letter.fate:
         found.append(Step(letter.fate_at, letter.owner, letter.fate, f"from {place}"))

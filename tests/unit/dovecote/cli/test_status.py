@@ -45,7 +45,7 @@ def test_people_see_who_is_active_and_the_lag(
     assert status == 0
     assert "10.0.0.7 (session 42)" in text
     assert "state    working: 1234 events are being published" in text
-    assert "1234 events, 5.7 s" in text
+    assert "1,234 events, 5.7 s" in text
 
 
 def test_programs_get_one_json_line(monkeypatch: pytest.MonkeyPatch, config: str) -> None:

@@ -10,7 +10,7 @@ from dedup.rules.lanes.offset_metadata import encode
 from dedup.rules.unread import Place
 from dovecote.observe.find import Life, PartFailure, Query
 from dovecote.observe.find.batches import ask
-from dovecote.observe.find.rules.facts import Batch, Facts, Handled, Reach, Taker
+from dovecote.observe.find.rules.facts import Batch, DeadCopy, Facts, Handled, Parked, Reach, Taker
 from dovecote.observe.find.rules.partitions import partition_of
 from dovecote.observe.find.rules.plan import targets, topics_in
 from dovecote.observe.find.rules.query import Span, checked, is_of, spans, time_of
@@ -19,6 +19,7 @@ from dovecote.observe.find.rules.standing import of_reader
 from dovecote.observe.find.rules.telling import one
 from dovecote.observe.find.rules.took import took
 from dovecote.observe.sources import SparkSource
+from outbox import envelope
 from outbox.envelope import Record
 from outbox.errors import BadSettings
 
@@ -109,6 +110,30 @@ def test_a_reader_that_says_nothing_is_unknown_and_says_why() -> None:
     assert told.state("consumer/shipping") == "handled"
     assert [each.what for each in told.steps] == ["published", "handled"]
     assert of_reader(reader, facts, frozenset({"others"}), NOW) is None
+
+
+def test_a_command_that_an_event_waits_for_can_be_pasted() -> None:
+    reader = Taker("consumer/shipping", "consumer", "shipping", ("orders",), dead="dead")
+    id_ = "an id; rm x"
+    letter = Record(
+        "dead", 0, 1, record().timestamp + 1, b"k", None, ((envelope.ID, id_.encode()),)
+    )
+    facts = Facts(id_, "/shop", letters=[DeadCopy(reader.part, letter, "", None)])
+    facts.parked = [
+        Parked("outbox/shop", "e-1", "/shop", "t", None, "T", "TOO", "large", NOW, None)
+    ]
+    life = Life({}, [one(facts, [reader], {reader.part: frozenset({"orders"})}, NOW)], [])
+
+    told = life.by_file(Path("my watch.toml"))
+
+    file = "--config 'my watch.toml'"
+    assert told.events[0].waits_for == (
+        "an operator: mend the cause, then "
+        f"`dovecote dead requeue e-1 --part outbox/shop {file}`, or drop it; an operator: "
+        f"`dovecote dead requeue 'an id; rm x' --part consumer/shipping {file}`, or drop it"
+    )
+    assert "after 1 attempt (" in told.where
+    assert "--config FILE`" in (life.waits_for or "")
 
 
 def test_an_answer_without_a_part_is_incomplete() -> None:
