@@ -239,9 +239,10 @@ def _show(statement: Mapping[str, Any], *, as_json: bool) -> None:
         )
     for each in statement["findings"]:
         typer.echo(_line(each))
-    for trouble in statement["troubles"]:
+    troubles = dict.fromkeys(statement["troubles"])  # several parts may have one server
+    for trouble in troubles:
         typer.echo(f"not everything could be looked at: {trouble}")
-    found, missed = len(statement["findings"]), len(statement["troubles"])
+    found, missed = len(statement["findings"]), len(troubles)
     typer.echo(counted(found, "finding") + (" so far" if missed else ""))
 
 

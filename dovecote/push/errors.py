@@ -1,8 +1,12 @@
 """Errors of requests to `dovecote push serve`."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from outbox.errors import DovecoteError
+from outbox.errors import DovecoteError, first_line
+
+if TYPE_CHECKING:
+    import psycopg
 
 
 class NoSuchSubscription(DovecoteError):
@@ -36,3 +40,10 @@ class Busy(DovecoteError):
 
 class Away(DovecoteError):
     """The database or a broker does not answer: the same request may succeed later."""
+
+
+def away(error: "psycopg.Error") -> Away:
+    """Return what an error of the driver says, in one line."""
+    # A connection that failed has no SQLSTATE; an error that has one came from a server.
+    advice = "" if error.sqlstate else "; is `dsn` right?"
+    return Away(f"Postgres does not answer: {first_line(error)}{advice}")

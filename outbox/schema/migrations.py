@@ -231,11 +231,10 @@ class Migrations:
         if not installed:
             self._refuse_without_data(conn, schema)
         if installed < (newest := self.steps()[-1].version):
-            state = f"is at version {installed}, not {newest}" if installed else "is not installed"
-            msg = (
-                f"the {self.thing} in schema {schema!r} of database {conn.info.dbname!r} {state}; "
-                f"{self.advice(schema, installed=installed)}"
-            )
+            state = f"at version {installed}, not {newest}" if installed else "not installed"
+            be = "are" if self.thing.startswith("tables") else "is"
+            of = f"in schema {schema!r} of database {conn.info.dbname!r}"
+            msg = f"the {self.thing} {of} {be} {state}; {self.advice(schema, installed=installed)}"
             raise SchemaMissing(msg)
 
     def _refuse_without_data(self, conn: Connection, schema: str) -> None:
@@ -255,8 +254,8 @@ class Migrations:
     def without_data(self, schema: str) -> str:
         """Return the error for a schema that was restored without its data."""
         return (
-            f"{sql.Identifier(schema, 'migrations').as_string()} is empty: the {self.thing} in "
-            f"schema {schema!r} was restored without its data. Restore that of all its "
+            f"{sql.Identifier(schema, 'migrations').as_string()} is empty: {schema!r}, the schema "
+            f"of the {self.thing}, was restored without its data. Restore that of all its "
             "tables but `events`; or, if there is nothing in it to keep, `DROP SCHEMA "
             f"{sql.Identifier(schema).as_string()} CASCADE` and {self.advice(schema)}"
         )

@@ -68,7 +68,10 @@ def subscribe(
         msg = "say what: a file, or --id, --topic and --endpoint"
         raise BadSettings(msg)
     made = Api.of(api, token_file)("POST", "/subscriptions", given)
-    typer.echo(f"{made['id']}  {made['health']['state']}")
+    state, why = made["health"]["state"], made["health"].get("reason", "")
+    # A new one is always starting at first.
+    remark = "" if state == State.STARTING else _remark(state, why)
+    typer.echo(f"{made['id']}  {state}{remark}")
 
 
 def list_(
@@ -250,9 +253,12 @@ def _line(each: dict[str, Any]) -> str:
     url = printed.text(str(endpoint.get("url", "?") if isinstance(endpoint, dict) else "?"))
     return (
         f"{each['id']}  {state}  lag {lag}  delivered {counts['delivered']}"
-        f"  failed {counts['failed']}  dead {counts['dead']}  {url}"
-        + (f"  ({printed.text(why)})" if why and not state.is_green else "")
+        f"  failed {counts['failed']}  dead {counts['dead']}  {url}" + _remark(state, why)
     )
+
+
+def _remark(state: str, why: str) -> str:
+    return f"  ({printed.text(why)})" if why and not State(state).is_green else ""
 
 
 def _say(told: dict[str, Any]) -> None:

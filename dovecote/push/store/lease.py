@@ -9,7 +9,8 @@ from contextlib import ExitStack, closing, contextmanager
 
 import psycopg
 
-from dovecote.push.errors import Away, Conflict
+from dovecote.push.errors import Conflict, away
+from outbox.errors import first_line
 from outbox.postgres.overdue import Connection
 from outbox.schema import holds
 
@@ -59,8 +60,7 @@ def at_once(dsn: str, schema: str, what: str, otherwise: str) -> Iterator[None]:
             conn = stack.enter_context(closing(_connected(dsn)))
             is_ours = holds.hold(conn, schema, f"at_once {what}")
         except psycopg.OperationalError as error:
-            msg = f"Postgres does not answer: {str(error).strip()}"
-            raise Away(msg) from error
+            raise away(error) from error
         if not is_ours:
             raise Conflict(otherwise)
         yield
@@ -106,7 +106,7 @@ class Lease:
                     self._watching.start()
                     return True
             except psycopg.OperationalError as error:
-                _log.warning("%s cannot be started yet: %s", self._name, str(error).strip())
+                _log.warning("%s cannot be started yet: %s", self._name, first_line(error))
                 self._close()
             self._ends.wait(_LOOK_SECONDS)
         self._close()
@@ -140,7 +140,7 @@ class Lease:
                     self._conn.execute("SELECT 1")
         except psycopg.Error as error:
             _log.warning(
-                "%s may belong to another process by now: %s", self._name, str(error).strip()
+                "%s may belong to another process by now: %s", self._name, first_line(error)
             )
             lost()
         finally:

@@ -11,7 +11,7 @@ DEFAULT_SCHEMA = "push"
 
 _PUSH = Migrations(
     "dovecote.push",
-    "subscriptions",
+    "tables of push",
     "push",
     DEFAULT_SCHEMA,
     shared={"outbox.schema": ["holding", "hold", "let_go"]},

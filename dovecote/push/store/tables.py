@@ -8,7 +8,7 @@ import psycopg
 from psycopg import Connection, sql
 
 from dedup.inbox.connections import PATIENCE, Connections
-from dovecote.push.errors import Away, RequestRefused
+from dovecote.push.errors import RequestRefused, away
 from dovecote.push.store.schema import DEFAULT_SCHEMA, place, require
 from outbox.errors import NotAllowed
 from outbox.postgres.away import is_at_fault, is_outage
@@ -70,8 +70,7 @@ class Tables:
                 raise RequestRefused(msg) from error
             if not is_outage(error):
                 raise
-            msg = f"Postgres does not answer: {str(error).strip()}"
-            raise Away(msg) from error
+            raise away(error) from error
 
     def close(self) -> None:
         """Close the connections."""

@@ -158,6 +158,22 @@ def test_the_list_says_what_holds_a_subscription_up(monkeypatch: pytest.MonkeyPa
     ]
 
 
+@pytest.mark.parametrize(
+    ("state", "reason", "remark"),
+    [
+        ("starting", "it has just begun", ""),
+        ("failing", "PUSH_SECRET_TOKEN is not set", "  (PUSH_SECRET_TOKEN is not set)"),
+    ],
+)
+def test_a_new_subscription_that_fails_says_why(
+    monkeypatch: pytest.MonkeyPatch, state: str, reason: str, remark: str
+) -> None:
+    made = {"id": "a", "health": {"state": state, "reason": reason}}
+    monkeypatch.setattr(Api, "__call__", lambda *_: made)
+    asked = ["subscribe", "--id", "a", "--topic", "t", "--endpoint", "http://x"]
+    assert said(*asked) == f"a  {state}{remark}\n"
+
+
 LETTER = {
     "id": "e-1",
     "source": "/shop",
