@@ -71,6 +71,27 @@ def kafka_logger(name: str) -> logging.Logger:
     return log
 
 
+def number(text: object) -> int:
+    """
+    Return the number in a property, as the client reads it: like C, it takes 0x10 and "10 ms".
+
+    Raises:
+        ValueError: it begins with none.
+    """
+    match = _NUMBER.match(str(text))
+    if match is None:
+        msg = f"{text!r} is not a number"
+        raise ValueError(msg)
+    sign, hexadecimal, octal, decimal = match.groups()
+    found = int(hexadecimal, 16) if hexadecimal else int(octal, 8) if octal else int(decimal)
+    return -found if sign == "-" else found
+
+
+_NUMBER = re.compile(
+    r"\s*([+-]?)(?:0[xX]([0-9a-fA-F]{1,30})|(0[0-7]{0,30})|([1-9][0-9]{0,30}))", re.ASCII
+)
+
+
 def topic_id(told: object) -> str | None:
     """
     Return the id of a topic as Kafka's own tools write it; None: the broker has none.

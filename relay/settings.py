@@ -15,6 +15,7 @@ from dovecote.process.settings import (
     Settings,
     TransactionTimeout,
 )
+from outbox.kafka import number
 from relay.kafka.properties import FIXED, LARGEST, Mode, producer_properties
 from relay.rules.parking import Policy
 from relay.rules.sharding import SHARD, Shard, divided
@@ -251,7 +252,7 @@ class RelaySettings(Settings):
 
     def largest(self) -> int:
         """Return the most bytes that a record may have: librdkafka takes no larger one."""
-        return int(self.kafka.get("message.max.bytes", LARGEST))
+        return number(self.kafka.get("message.max.bytes", LARGEST))
 
     def transactional_ids(self, outbox: str) -> tuple[str, str]:
         """Return the ids under which Kafka knows the producers that publish in turn."""

@@ -13,7 +13,7 @@ from dedup.retries.aside import Outage
 from dedup.retries.copies import Copy, Unwritable, refused
 from dovecote.process.topics import most_bytes
 from outbox.errors import DovecoteError, NoClient, NoToken
-from outbox.kafka import MOST_BYTES, PARTITIONER, kafka_logger
+from outbox.kafka import MOST_BYTES, PARTITIONER, kafka_logger, number
 from outbox.kafka_errors import CLIENT_ERRORS, right, said_by_client, told
 from outbox.tokens.source import lasting
 
@@ -64,7 +64,7 @@ class Letters:
             "enable.idempotence": True,
             # A topic's own limit holds. Each record goes alone, so that none is refused for what
             # lies beside it.
-            "message.max.bytes": max(MOST_BYTES, int(kafka.get("message.max.bytes", 0))),
+            "message.max.bytes": max(MOST_BYTES, number(kafka.get("message.max.bytes", 0))),
             "batch.num.messages": 1,
             # librdkafka's default differs from Java's, and would put a key on another partition.
             **PARTITIONER,

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from dedup.rules.lanes.assigned import Assigned
 from dedup.serving.certainty import Certainty
 from dovecote.process.rarely import Rarely
+from outbox.kafka import number
 
 _log = logging.getLogger("dovecote.consumer")
 _rarely = Rarely(_log, most=1)
@@ -102,4 +103,4 @@ class Membership:
 
 def patience(kafka: Mapping[str, str]) -> float:
     """Return how long a gap may be, so that the heartbeats before and after it are in time."""
-    return float(kafka.get("session.timeout.ms", _SESSION_MILLISECONDS)) / 2000
+    return number(kafka.get("session.timeout.ms", _SESSION_MILLISECONDS)) / 2000

@@ -13,7 +13,7 @@ from dedup.retries.copies import Copy
 from dedup.retries.letter import Action, Letter, resolution
 from dovecote.process.topics import most_bytes, without_write
 from outbox.errors import DovecoteError, InvalidEvent
-from outbox.kafka import MOST_BYTES, PARTITIONER, kafka_logger
+from outbox.kafka import MOST_BYTES, PARTITIONER, kafka_logger, number
 from outbox.kafka_errors import CLIENT_ERRORS, refusal_of, right, said_by_client, told
 from outbox.tokens.source import client_of, for_client
 
@@ -85,7 +85,7 @@ class Mover:
             # A topic's own limit holds. A copy goes alone, so that none is refused for what
             # lies beside it.
             **({"batch.num.messages": 1} if alone else {"linger.ms": 5}),
-            "message.max.bytes": max(MOST_BYTES, int(kafka.get("message.max.bytes", 0))),
+            "message.max.bytes": max(MOST_BYTES, number(kafka.get("message.max.bytes", 0))),
             **PARTITIONER,
         }
         self._producer = client_of(Producer, given, _client_log)

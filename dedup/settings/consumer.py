@@ -13,6 +13,7 @@ from dedup.settings.inbox import InboxSettings
 from dedup.settings.properties import FIXED, SAID_BY, client_properties
 from dedup.settings.retries import RetriesSettings
 from dovecote.process.settings import HttpSettings, KafkaProperties, PositiveDuration, Settings
+from outbox.kafka import number
 
 PREFIX = "DOVECOTE_CONSUME"
 _INTERVAL = "topic.metadata.refresh.interval.ms"
@@ -195,7 +196,7 @@ class ConsumerSettings(Settings):
     @property
     def refresh(self) -> float:
         """After how many seconds the client looks at the topics again."""
-        milliseconds = float(self.kafka.get(_INTERVAL, _INTERVAL_MILLISECONDS))
+        milliseconds = number(self.kafka.get(_INTERVAL, _INTERVAL_MILLISECONDS))
         return milliseconds / 1000 if milliseconds > 0 else math.inf
 
     def lane_of_no_key(self) -> NullKey:

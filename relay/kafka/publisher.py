@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from outbox.kafka import Credentials, kafka_logger, reach
+from outbox.kafka import Credentials, kafka_logger, number, reach
 from outbox.kafka_errors import (
     CLIENT_ERRORS,
     FORBIDDEN,
@@ -139,7 +139,7 @@ class _KafkaPublisher:
         self._transactional_id = str(properties.get("transactional.id", ""))
         self._rows: list[Row] = []
         self._undelivered = Undelivered()
-        self._most_bytes = int(str(properties.get("message.max.bytes", _MESSAGE_MAX_BYTES)))
+        self._most_bytes = number(properties.get("message.max.bytes", _MESSAGE_MAX_BYTES))
         self._one_by_one = properties.get("batch.num.messages") == "1"
         # librdkafka's latest error about its brokers, for the operator.
         self._said: deque[KafkaError] = deque(maxlen=1)

@@ -33,7 +33,13 @@ from spark_jobs.source import topics
 PREFIX = "DOVECOTE_SPARK"
 
 Grouping: TypeAlias = Literal["auto", "partitions", "shuffle"]
-_Offset: TypeAlias = Annotated[int, Field(ge=-2)]
+_Offset: TypeAlias = Annotated[int, Field(strict=True, ge=-2, lt=2**63)]
+# One way to write each number: no other would be found again, or one would come twice.
+_PARTITION = "(0|[1-9][0-9]{0,9})"
+_Partition: TypeAlias = Annotated[str, Field(pattern=f"^{_PARTITION}$")]
+_Place: TypeAlias = Annotated[
+    str, Field(pattern=f"^[a-zA-Z0-9._-]{{1,249}}/{_PARTITION}/[0-9]{{1,19}}$")
+]
 
 
 def _can_match(entries: tuple[str, ...]) -> tuple[str, ...]:
@@ -76,7 +82,7 @@ class SourceSettings(Settings):
     job; `skip` goes on, and each batch says how many offsets are gone.
     """
 
-    skip: tuple[Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}/\d+/\d+$")], ...] = ()
+    skip: tuple[_Place, ...] = ()
     """
     Places of records that are never read: topic, partition and offset, as in `orders/0/42`. It is
     for a record that cannot be read, or that ends the job.
@@ -92,7 +98,7 @@ class SourceSettings(Settings):
     def _known_offsets(cls, text: str) -> str:
         if text not in {"earliest", "latest"}:
             try:
-                TypeAdapter(dict[str, dict[int, _Offset]]).validate_json(text)
+                TypeAdapter(dict[str, dict[_Partition, _Offset]]).validate_json(text)
                 strict_json.loads(text)
             except ValidationError as error:
                 msg = (

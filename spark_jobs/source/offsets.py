@@ -96,7 +96,8 @@ def begin(wanted: str, earliest: Offsets, latest: Offsets) -> Offsets:
     the earliest offset and -1 the latest. A partition that the JSON lacks begins at its earliest.
 
     Raises:
-        SourceChanged: the JSON names a topic or a partition that does not exist.
+        SourceChanged: the JSON names a topic or a partition that does not exist, or an offset
+            after its end.
     """
     if wanted == "earliest":
         return earliest
@@ -107,15 +108,21 @@ def begin(wanted: str, earliest: Offsets, latest: Offsets) -> Offsets:
     for topic, partitions in given.items():
         for partition, offset in partitions.items():
             at = latest if offset == -1 else earliest
-            if int(partition) not in at.ends.get(topic, {}):
+            first = at.ends.get(topic, {}).get(int(partition))
+            if first is None:
                 msg = (
                     f"source.starting_offsets names {topic}/{partition}, which does not exist or "
                     "is not read: correct it"
                 )
                 raise SourceChanged(msg)
-            ends.setdefault(topic, {})[int(partition)] = (
-                at.ends[topic][int(partition)] if offset < 0 else int(offset)
-            )
+            end = latest.ends.get(topic, {}).get(int(partition), 0)
+            if offset > end:
+                msg = (
+                    f"source.starting_offsets names offset {offset} of {topic}/{partition}, which "
+                    f"ends at {end}: write an offset up to {end}, or -1 for its end"
+                )
+                raise SourceChanged(msg)
+            ends.setdefault(topic, {})[int(partition)] = first if offset < 0 else offset
     return Offsets(ends, earliest.ids)
 
 

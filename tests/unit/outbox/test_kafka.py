@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 
 from outbox.envelope import Pair, Record, require_readable
 from outbox.errors import InvalidEvent
-from outbox.kafka import Credentials, headers_of, kafka_logger
+from outbox.kafka import Credentials, headers_of, kafka_logger, number
 from outbox.secrets import Reread
 from tests.support.waiting import until
 
@@ -21,9 +21,9 @@ def test_a_line_that_differs_in_its_numbers_alone_is_said_rarely_and_counted(
     monkeypatch.setattr("outbox.kafka.time.monotonic", lambda: now)
     log = kafka_logger("test.kafka_log")
     assert log is kafka_logger("test.kafka_log")
-    for number in range(5):
-        text = f"{FAIL} (after {number}ms in state CONNECT, {number} identical error(s))"
-        log.error("%s [%s] %s", "FAIL", f"dovecote-relay#producer-{number}", text)
+    for turn in range(5):
+        text = f"{FAIL} (after {turn}ms in state CONNECT, {turn} identical error(s))"
+        log.error("%s [%s] %s", "FAIL", f"dovecote-relay#producer-{turn}", text)
     log.error("%s [%s] %s", "FAIL", "rdkafka#consumer-1", FAIL.replace("refused", "reset"))
     assert len(caplog.messages) == 2
     now += 31
@@ -87,3 +87,13 @@ def test_a_password_that_a_client_cannot_take_ends_no_renewal() -> None:
     credentials.heard(Refusal())
     until(lambda: credentials._known == ("ann", "new"), within=20, what="the next password")
     credentials.let_go()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("45000", 45_000), ("0x10", 16), ("010", 8), (" 7", 7), ("-1", -1), ("45s", 45), (0, 0)],
+)
+def test_a_number_is_read_as_the_client_reads_it(text: object, found: int) -> None:
+    assert number(text) == found
+    with pytest.raises(ValueError, match="'soon' is not a number"):
+        number("soon")

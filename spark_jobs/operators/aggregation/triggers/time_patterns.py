@@ -18,6 +18,7 @@ _OFFSET = {
     "ZZZ": r"[+-]\d{4}",
     "ZZZZZ": r"Z|[+-]\d\d:\d\d",
 }
+_OFFSET_LETTERS = {each[0] for each in _OFFSET}
 _FIELDS = {
     "H": "hour of the day",
     "k": "hour, 1 to 24",
@@ -90,6 +91,11 @@ class TimePattern:
             return re.escape(match[0])
         if letter in self._letters:
             msg = f'time pattern "{self._pattern}" has "{letter}" twice'
+            raise ValueError(msg)
+        if letter in _OFFSET_LETTERS and (other := {*self._letters} & _OFFSET_LETTERS):
+            msg = (
+                f'time pattern "{self._pattern}" has an offset twice: "{other.pop()}", "{letter}"'
+            )
             raise ValueError(msg)
         self._letters.append(letter)
         return self._field(letter, match[0])

@@ -122,6 +122,7 @@ def test_a_commit_is_no_answer_where_it_is_not_this_members(coordinator: Coordin
 
 def test_a_gap_may_be_half_a_session() -> None:
     assert patience({"session.timeout.ms": "6000"}) == 3
+    assert patience({"session.timeout.ms": "0x1770"}) == 3
     assert patience({}) == 22.5
 
 

@@ -153,6 +153,26 @@ def test_what_cannot_be_is_refused_by_its_name(
 
 
 @pytest.mark.parametrize(
+    "offsets",
+    ['{"0": "3"}', '{"0": 3.0}', '{"0": true}', f'{{"0": {10**23}}}', '{"00": 3}', '{" 0": 3}'],
+)
+def test_an_offset_that_could_be_taken_for_another_is_refused(
+    loaded: Callable[..., DedupSettings], offsets: str
+) -> None:
+    wanted = f"topics = ['o']\nstarting_offsets = '{{\"o\": {offsets}}}'"
+    with pytest.raises(BadSettings, match=r"source\.starting_offsets: must be .* JSON of offsets"):
+        loaded(TOML.replace('topics = ["orders"]', wanted))
+
+
+@pytest.mark.parametrize("place", ["o/0/" + "9" * 5_000, "o/0/٤٢", "o/00/1", "o/99999999999/1"])
+def test_a_place_to_skip_that_no_record_has_is_refused(
+    loaded: Callable[..., DedupSettings], place: str
+) -> None:
+    with pytest.raises(BadSettings, match=r"source\.skip"):
+        loaded(TOML.replace('topics = ["orders"]', f'topics = ["o"]\nskip = ["{place}"]'))
+
+
+@pytest.mark.parametrize(
     "topics",
     [
         ["orders", "returns.*"],

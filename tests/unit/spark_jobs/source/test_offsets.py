@@ -71,6 +71,13 @@ def test_a_topic_that_only_one_of_the_answers_has_is_not_there_yet() -> None:
         begin('{"b": {"0": -1}}', EARLIEST, LATEST.without({"b"}))
 
 
+@pytest.mark.parametrize("offset", [111, 10**18])
+def test_a_query_cannot_begin_after_the_end(offset: int) -> None:
+    assert begin('{"a": {"0": 110}}', EARLIEST, LATEST).ends["a"][0] == 110
+    with pytest.raises(SourceChanged, match=f"offset {offset} of a/0, which ends at 110: write"):
+        begin(f'{{"a": {{"0": {offset}}}}}', EARLIEST, LATEST)
+
+
 @pytest.mark.parametrize("wanted", ['{"a": {"2": 1}}', '{"c": {"0": 1}}'])
 def test_a_query_cannot_begin_where_nothing_is(wanted: str) -> None:
     with pytest.raises(SourceChanged, match="does not exist"):

@@ -138,6 +138,8 @@ def test_a_time_is_read_as_javas_letters_say(
         ("mm:ss", "has no hour"),
         ("hh:mm", 'no "a" for which half'),
         ("HH:HH", 'has "H" twice'),
+        ("HH:mm X x", 'has an offset twice: "X", "x"'),
+        ("HH:mmZ XXX", 'has an offset twice: "Z", "X"'),
         ("HH:mm[:ss]", r'"\[" is not supported'),
         ("HH:mm:ssO", '"O" is not of a time of day'),
     ],
