@@ -23,6 +23,7 @@ from dovecote.console.shapes import (
 )
 from dovecote.console.sources import prometheus
 from dovecote.console.watching import Watch
+from outbox.errors import DovecoteError
 
 _log = logging.getLogger("dovecote.console")
 
@@ -195,16 +196,22 @@ class Showing:
     def _attempts(self, drawn: Drawn) -> list[TableShape]:
         push, _, subscription = drawn.id.removeprefix("push/").partition("/")
         columns = ["at", "event", "attempt", "status", "outcome", "ms", "detail"]
-        rows = [
-            [
-                moment(float(each["at"])),
-                str(each["event_id"]),
-                str(each["number"]),
-                "no answer" if each["status"] is None else str(each["status"]),
-                str(each["outcome"]),
-                f"{float(each['seconds']) * 1000:.0f}",
-                str(each["detail"])[:500],
-            ]
-            for each in self._watch.push[push].attempts(subscription)[:50]
-        ]
+        last = self._watch.push[push].attempts(subscription)[:50]
+        try:
+            rows = [_attempt(each) for each in last]
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            msg = f"push's API answers in another form ({error!r}): is it of this version?"
+            raise DovecoteError(msg) from error
         return [TableShape(title="Last attempts", columns=columns, rows=rows)]
+
+
+def _attempt(told: Mapping[str, Any]) -> list[str]:
+    return [
+        moment(float(told["at"])),
+        str(told["event_id"]),
+        str(told["number"]),
+        "no answer" if told["status"] is None else str(told["status"]),
+        str(told["outcome"]),
+        f"{float(told['seconds']) * 1000:.0f}",
+        str(told["detail"])[:500],
+    ]

@@ -3,9 +3,7 @@
 import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from http.client import HTTPException
-from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.request import Request
 
 from confluent_kafka import (
@@ -27,7 +25,7 @@ from dovecote.observe.reading import GROUP
 from dovecote.observe.rules.group import GroupMember, GroupPartition, GroupStatus, ReadyAnswer
 from dovecote.observe.sources import ConsumerSource
 from dovecote.observe.topics import TopicAdmin
-from dovecote.process.http.asking import ask
+from dovecote.process.http.asking import ask, body_of, why
 from dovecote.process.topics import topics
 from outbox import envelope
 from outbox.errors import DovecoteError, InvalidEvent
@@ -240,18 +238,17 @@ def _dead(
 def _ready(url: str) -> ReadyAnswer:
     """Ask a process whether it is ready."""
     try:
-        with ask(Request(f"{url}/readyz"), _READY_SECONDS) as answer:  # noqa: S310  # http or https, as the settings require
-            return ReadyAnswer(url, ready=True, said=_text(answer))
+        answer = ask(Request(f"{url}/readyz"), _READY_SECONDS, _MOST_SAID)  # noqa: S310  # http or https, as the settings require
+        return ReadyAnswer(url, ready=True, said=_text(answer))
     except HTTPError as error:
-        with error:
-            return ReadyAnswer(url, ready=False, said=_text(error) or f"it answers {error.code}")
-    except (URLError, OSError, HTTPException) as error:
-        reason = error.reason if isinstance(error, URLError) else error
-        return ReadyAnswer(url, ready=False, said=f"it does not answer ({reason})")
+        said = _text(body_of(error, _MOST_SAID)) or f"it answers {error.code}"
+        return ReadyAnswer(url, ready=False, said=said)
+    except OSError as error:
+        return ReadyAnswer(url, ready=False, said=f"it does not answer ({why(error)})")
 
 
-def _text(answer: Any) -> str:  # noqa: ANN401  # of urllib
-    return str(answer.read(_MOST_SAID).decode(errors="replace")).strip()
+def _text(body: bytes) -> str:
+    return body.decode(errors="replace").strip()
 
 
 def at(time_: datetime | None) -> str:

@@ -14,13 +14,12 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from http.client import HTTPException
 from typing import BinaryIO, cast
 from urllib.error import HTTPError
 from urllib.request import Request
 
 from dovecote.process.health import HealthReport
-from dovecote.process.http.asking import ask
+from dovecote.process.http.asking import ask, body_of, json_of
 from dovecote.process.logs import share_log
 from dovecote.process.states import State
 from dovecote.processes.child import VARIABLE, Told
@@ -337,15 +336,13 @@ def _health(port: int) -> HealthReport | None:
     """Ask a process how it is; None: it does not answer."""
     request = Request(f"http://127.0.0.1:{port}/readyz")
     try:
-        with ask(request, _ASK_SECONDS) as answer:
-            body = answer.read(_MOST)
+        body = ask(request, _ASK_SECONDS, _MOST)
     except HTTPError as error:  # its answer while it is not ready
-        with error:
-            body = error.read(_MOST)
-    except (OSError, HTTPException):
+        body = body_of(error, _MOST)
+    except OSError:
         return None
     try:
-        found = json.loads(body)
+        found = json_of(body)
         return HealthReport(
             bool(found["ok"]), found["role"], found["reason"], State(found["state"])
         )

@@ -3,14 +3,13 @@
 import json
 import os
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Self
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request
 
-from dovecote.process.http.asking import ask
+from dovecote.process.http.asking import ask, body_of, json_of, why
 from dovecote.process.http.hosts import is_loopback
 from dovecote.push.api import own_token
 from outbox.errors import BadSettings, DovecoteError
@@ -66,18 +65,16 @@ class Api:
         if self.token is not None:
             request.add_header("Authorization", f"Bearer {self.token}")
         try:
-            with ask(request, _SECONDS) as answer:
-                return json.load(answer)
+            return json_of(ask(request, _SECONDS))
         except HTTPError as error:
             raise DovecoteError(_why(error, self.mend)) from error
-        except (URLError, OSError, HTTPException) as error:
-            reason = error.reason if isinstance(error, URLError) else error
+        except OSError as error:
             msg = (
-                f"{self.url} does not answer ({reason}); is `dovecote push serve` running there? "
-                f"Otherwise {self.mend}"
+                f"{self.url} does not answer ({why(error)}); is `dovecote push serve` running "
+                f"there? Otherwise {self.mend}"
             )
             raise DovecoteError(msg) from error
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             msg = f"{self.url} answers, but not as the API of `dovecote push serve` does"
             raise DovecoteError(msg) from error
 
@@ -103,8 +100,7 @@ def _own(url: str) -> str | None:
 
 
 def _why(error: HTTPError, mend: str) -> str:
-    with error:
-        text = error.read(100_000)
+    text = body_of(error, 100_000)
     if 300 <= error.code < 400:  # noqa: PLR2004  # redirects
         to = error.headers.get("Location", "")
         return (
@@ -112,6 +108,6 @@ def _why(error: HTTPError, mend: str) -> str:
             f"there; if you trust that address, {mend}"
         )
     try:
-        return str(json.loads(text)["error"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return str(json_of(text)["error"])
+    except (ValueError, KeyError, TypeError):
         return f"the API answers {error.code}"

@@ -1,23 +1,22 @@
 """The state of a running job, read from its own metrics."""
 
-import json
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from http.client import HTTPException
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.request import Request
 
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from dovecote.process.http.asking import ask
+from dovecote.process.http.asking import ask, body_of, json_of, why
 from dovecote.process.states import State
 from outbox.errors import BadSettings
 from spark_jobs.checkpoint import runs
 from spark_jobs.query.watching import Watched
 
 _SECONDS = 5.0
+_MOST = 64_000
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}  # noqa: S104  # looked up, not bound
 
 
@@ -65,13 +64,11 @@ def look(query: str, url: str, checkpoint: str | None = None) -> Status:
     If nothing answers there, its `checkpoint` says whether its runs fail again and again.
     """
     try:
-        with ask(Request(f"{url}/metrics"), _SECONDS) as answer:  # noqa: S310  # our own address
-            found = text_string_to_metric_families(answer.read().decode())
-            numbers = _numbers(found, query)
+        told = ask(Request(f"{url}/metrics"), _SECONDS).decode()  # noqa: S310  # our own address
+        numbers = _numbers(text_string_to_metric_families(told), query)
         health = _health(url)
-    except (OSError, HTTPException, ValueError) as error:
-        why = error.reason if isinstance(error, URLError) else error
-        reason = f"nothing answers at {url} ({why}): the job does not run, or elsewhere"
+    except (OSError, ValueError) as error:
+        reason = f"nothing answers at {url} ({why(error)}): the job does not run, or elsewhere"
         return _silent(query, reason, checkpoint)
     if "batches" not in numbers and "rows_per_second" not in numbers:
         reason = f"the program at {url} is not this job: correct `http.port`, or end that program"
@@ -116,8 +113,11 @@ def _numbers(families: Iterable[Metric], query: str) -> dict[str, float]:
 
 def _health(url: str) -> dict[str, object]:
     try:
-        with ask(Request(f"{url}/readyz"), _SECONDS) as answer:  # noqa: S310  # our own address
-            return dict(json.load(answer))
-    except HTTPError as error:
-        with error:  # 503: not ready, and why
-            return dict(json.load(error))
+        body = ask(Request(f"{url}/readyz"), _SECONDS, _MOST)  # noqa: S310  # our own address
+    except HTTPError as error:  # 503: not ready, and why
+        body = body_of(error, _MOST)
+    found = json_of(body)
+    if not isinstance(found, dict) or not {"ok", "reason"} <= found.keys():
+        msg = "its /readyz is not that of a process of Dovecote"
+        raise ValueError(msg)
+    return found

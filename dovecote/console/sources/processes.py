@@ -1,13 +1,12 @@
 """Ask a process for its `/readyz` and `/metrics`."""
 
-import json
 from collections.abc import Iterator
 from urllib.error import HTTPError
 from urllib.request import Request
 
 from dovecote.console.rules.facts import ProcessFacts
 from dovecote.console.rules.numbers import numbers, process
-from dovecote.process.http.asking import ask
+from dovecote.process.http.asking import ask, body_of, json_of, why
 from outbox.errors import DovecoteError
 
 _MOST = 64_000
@@ -38,14 +37,13 @@ class ProcessSource:
         try:
             body = self._body("/readyz", _MOST)
         except HTTPError as error:
-            with error:
-                if error.code != 503:  # noqa: PLR2004  # not ready
-                    msg = f"/readyz answers {error.code}"
-                    raise DovecoteError(msg) from None
-                body = error.read(_MOST)
+            body = body_of(error, _MOST)
+            if error.code != 503:  # noqa: PLR2004  # not ready
+                msg = f"/readyz answers {error.code}"
+                raise DovecoteError(msg) from None
         try:
-            told = json.loads(body)
-        except (ValueError, RecursionError):
+            told = json_of(body)
+        except ValueError:
             told = None
         if not isinstance(told, dict) or "ok" not in told:
             msg = "its /readyz is not that of a process of Dovecote"
@@ -64,16 +62,8 @@ class ProcessSource:
     def _body(self, path: str, most: int) -> bytes:
         self.requests += 1
         try:
-            with ask(Request(f"{self._url}{path}"), self._timeout) as answer:  # noqa: S310  # its scheme is checked
-                return answer.read(most)
+            return ask(Request(f"{self._url}{path}"), self._timeout, most)  # noqa: S310  # its scheme is checked
         except HTTPError:
             raise
         except (OSError, ValueError) as error:
-            raise DovecoteError(_why(error)) from error
-
-
-def _why(error: Exception) -> str:
-    found = getattr(error, "reason", None) or error
-    if isinstance(found, OSError) and found.strerror:
-        return found.strerror
-    return str(found) or type(found).__name__
+            raise DovecoteError(why(error)) from error

@@ -1,6 +1,5 @@
 """Ask a Prometheus for the history of a part."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.error import HTTPError
@@ -11,7 +10,7 @@ from dovecote.console.asked import ConsoleError
 from dovecote.console.history import POINTS
 from dovecote.console.rules.plan import Plan
 from dovecote.console.shapes import SeriesShape
-from dovecote.process.http.asking import ask
+from dovecote.process.http.asking import ask, json_of
 
 _SECONDS = 10.0
 _MOST = 4_000_000
@@ -60,24 +59,25 @@ def _asked(url: str, expression: str, minutes: int, now: float) -> object:
     asked = {"query": expression, "start": now - minutes * 60, "end": now, "step": step}
     request = Request(f"{url}/api/v1/query_range?{urlencode(asked)}")  # noqa: S310  # its scheme is checked
     try:
-        with ask(request, _SECONDS) as answer:
-            return json.loads(answer.read(_MOST))
-    except (OSError, ValueError, RecursionError) as error:
+        found: object = json_of(ask(request, _SECONDS, _MOST))
+    except (OSError, ValueError) as error:
         if isinstance(error, HTTPError):
             error.close()
         msg = f"Prometheus at {url} does not answer: {error}"
         raise ConsoleError(
             503, msg, "start it, or correct or remove `console.prometheus`"
         ) from error
+    return found
 
 
 def _points(told: object) -> list[tuple[float, float]]:
-    """Return the points of the only line in an answer."""
+    """Return the points of the only line in an answer, if it has one."""
     if not isinstance(told, Mapping) or told.get("status") != "success":
         return []
-    result = told["data"]["result"]
-    pairs = result[0]["values"] if result else []
-    found = [(float(at), float(value)) for at, value in pairs]
+    try:
+        found = [(float(at), float(value)) for at, value in told["data"]["result"][0]["values"]]
+    except (LookupError, TypeError, ValueError, OverflowError):
+        return []
     return [(at, value) for at, value in found if math.isfinite(value)][-POINTS:]
 
 

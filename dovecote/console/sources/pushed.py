@@ -1,6 +1,5 @@
 """Ask push's API for its subscriptions."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.error import HTTPError
@@ -9,7 +8,7 @@ from urllib.request import Request
 from dovecote.console.rules.facts import SubscriptionFacts
 from dovecote.console.rules.numbers import state_of
 from dovecote.observe.sources import PushSource
-from dovecote.process.http.asking import ask
+from dovecote.process.http.asking import ask, json_of, why
 from outbox.errors import DovecoteError
 
 _MOST = 64_000_000
@@ -38,7 +37,7 @@ class PushApi:
             raise DovecoteError(msg)
         try:
             return [_subscription(each) for each in told]
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             msg = f"push's API answers in another form ({error!r}): is it of this version?"
             raise DovecoteError(msg) from error
 
@@ -58,18 +57,15 @@ class PushApi:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         request = Request(f"{self._url}{path}", headers=headers)  # noqa: S310  # its scheme is checked
         try:
-            with ask(request, seconds) as answer:
-                return json.loads(answer.read(most))
+            return json_of(ask(request, seconds, most))
         except HTTPError as error:
             with error:
                 msg = f"its API answers {error.code}"
                 if error.code in {401, 403}:
                     msg += ": `token` of the source needs the right to read all subscriptions"
                 raise DovecoteError(msg) from None
-        except (OSError, ValueError, RecursionError) as error:
-            found = getattr(error, "reason", None) or error
-            said = getattr(found, "strerror", None) or str(found) or type(found).__name__
-            raise DovecoteError(said) from error
+        except (OSError, ValueError) as error:
+            raise DovecoteError(why(error)) from error
 
 
 def _subscription(told: Mapping[str, Any]) -> SubscriptionFacts:

@@ -1,11 +1,9 @@
 """Ask push for its subscriptions, and for their requests, through its API or its database."""
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from http.client import HTTPException
 from typing import Any, NamedTuple
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request
 
@@ -13,7 +11,7 @@ from psycopg import sql
 
 from dovecote.observe.find.rules.facts import Attempt, Taker
 from dovecote.observe.sources import PushSource
-from dovecote.process.http.asking import ask
+from dovecote.process.http.asking import ask, json_of, why
 from outbox.errors import DovecoteError
 from outbox.postgres import session
 
@@ -117,16 +115,14 @@ def _get(source: PushSource, path: str) -> Any:  # noqa: ANN401  # JSON
     if source.token:
         request.add_header("Authorization", f"Bearer {source.token}")
     try:
-        with ask(request, _SECONDS) as answer:
-            return json.loads(answer.read(_MOST_BYTES))
+        return json_of(ask(request, _SECONDS, _MOST_BYTES))
     except HTTPError as error:
         with error:
             hint = "; give `token` a token of its API" if error.code in {401, 403} else ""
         msg = f"the API at {source.url} answers {error.code}{hint}"
         raise DovecoteError(msg) from error
-    except (URLError, OSError, HTTPException) as error:
-        why = error.reason if isinstance(error, URLError) else error
-        msg = f"the API at {source.url} does not answer ({why})"
+    except OSError as error:
+        msg = f"the API at {source.url} does not answer ({why(error)})"
         raise DovecoteError(msg) from error
     except (ValueError, RecursionError) as error:
         msg = f"{source.url} answers, but not as the API of `dovecote push serve` does"

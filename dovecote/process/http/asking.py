@@ -1,7 +1,9 @@
 """Ask a server of ours, and nobody else: no proxy on the way, and no redirect to another."""
 
-from http.client import HTTPMessage, HTTPResponse
-from typing import IO
+import json
+from http.client import HTTPException, HTTPMessage
+from typing import IO, Any
+from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 
@@ -24,13 +26,48 @@ class _Stay(HTTPRedirectHandler):
 _opener = build_opener(ProxyHandler({}), _Stay())
 
 
-def ask(request: Request, seconds: float) -> HTTPResponse:
+def ask(request: Request, seconds: float, most: int | None = None) -> bytes:
     """
-    Return the answer, from the server of the request's URL.
+    Return the body of the answer, or its first `most` bytes, from the server of the request's URL.
 
     Raises:
-        HTTPError: the answer is an error, or a redirect.
-        OSError: there is no answer.
+        HTTPError: the answer is an error, or a redirect; its body is left to `body_of`.
+        OSError: there is no answer, or it is not HTTP, or ends too early.
     """
-    answer: HTTPResponse = _opener.open(request, timeout=seconds)
-    return answer
+    try:
+        with _opener.open(request, timeout=seconds) as answer:
+            return bytes(answer.read(most))
+    except OSError:
+        raise
+    except HTTPException as error:
+        msg = f"no whole answer of HTTP: {error!r:.200}"
+        raise OSError(msg) from error
+
+
+def body_of(error: HTTPError, most: int) -> bytes:
+    """Return the first bytes of the body of an error; empty: they do not come."""
+    with error:
+        try:
+            return error.read(most)
+        except (OSError, HTTPException):
+            return b""
+
+
+def json_of(body: bytes) -> Any:  # noqa: ANN401  # whatever it holds
+    """
+    Return what a body holds.
+
+    Raises:
+        ValueError: it is not JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(body)
+    except RecursionError as error:
+        msg = "it is nested too deeply"
+        raise ValueError(msg) from error
+
+
+def why(error: Exception) -> str:
+    """Return in a few words why there is no answer."""
+    found = getattr(error, "reason", None) or error
+    return getattr(found, "strerror", None) or str(found) or type(found).__name__
