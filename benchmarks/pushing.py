@@ -20,7 +20,7 @@ class Unread:
     def attempted(self, attempt: AttemptReport) -> None:
         """Forget it."""
 
-    def disable(self, id_: str, reason: str) -> None:
+    def disable(self, id_: str, url: str, reason: str) -> None:
         logging.getLogger("bench").error("%s is disabled: %s", id_, reason)
 
 
