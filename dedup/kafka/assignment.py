@@ -91,9 +91,13 @@ class Assignment:
         for an earlier topic of the same name.
         """
         ids = self._topics.ids(each.topic for each in partitions)
-        known = _without_others(self._committed(client, partitions), ids)
-        stretches = [self._begin(each, _found(each, known), ids) for each in partitions]
-        starting = [_starting(each, known) for each in partitions]
+        found, unknown = self._committed(client, partitions)
+        known = _without_others(found, ids)
+        stretches = [self._begin(each, known.get(_place(each)), ids) for each in partitions]
+        starting = [
+            _starting(each, known.get(_place(each)), is_known=_place(each) not in unknown)
+            for each in partitions
+        ]
         # The client remembers that they were paused in an earlier assignment. If they were resumed
         # afterwards, it might take the assignment for outdated, and never read (librdkafka 5591).
         client.resume(partitions)
@@ -282,10 +286,15 @@ class Assignment:
 
     def _committed(
         self, client: Consumer, partitions: list[TopicPartition]
-    ) -> dict[Partition, TopicPartition] | None:
-        """Return the offsets that the group has committed for partitions; None: no answer."""
+    ) -> tuple[dict[Partition, TopicPartition], set[Partition]]:
+        """
+        Return the offsets that the group has committed for partitions, and those without answer.
+
+        The client fetches offsets without an answer by itself. Only the metadata, for records
+        beyond them, is lost.
+        """
         if not partitions:
-            return {}
+            return {}, set()
         deadline = time.monotonic() + _COMMITTED_SECONDS
         while True:
             try:
@@ -294,15 +303,19 @@ class Assignment:
             except KafkaException as error:
                 told: KafkaError = error.args[0]
                 if time.monotonic() > deadline or not (told.retriable() or told.code() in _MOVING):
-                    # The client fetches offsets by itself. Only the metadata, for records beyond
-                    # them, is lost.
                     _log.warning("committed offsets could not be read: %s", told.str())
-                    return None
+                    return {}, {_place(each) for each in partitions}
                 self._closed.wait(_PAUSE_SECONDS)
-        return {
-            (each.topic, each.partition): each
-            for each in found
-            if each.error is None and each.offset >= 0
+        failed = {_place(each): each.error.str() for each in found if each.error is not None}
+        if failed:
+            # Their beginnings would be taken otherwise, once they can be read again.
+            _log.warning(
+                "committed offsets of %s could not be read: %s",
+                _names(failed),
+                next(iter(failed.values())),
+            )
+        return {_place(each): each for each in found if each.error is None and each.offset >= 0}, {
+            *failed
         }
 
     def _have(self, partitions: Iterable[TopicPartition]) -> list[Assigned]:
@@ -344,11 +357,9 @@ class Assignment:
 
 
 def _without_others(
-    known: dict[Partition, TopicPartition] | None, ids: Mapping[str, str]
-) -> dict[Partition, TopicPartition] | None:
+    known: dict[Partition, TopicPartition], ids: Mapping[str, str]
+) -> dict[Partition, TopicPartition]:
     """Return the committed offsets without those of earlier topics of the same names."""
-    if known is None:
-        return None
     others = {
         place for place, each in known.items() if is_of_another(each.metadata, ids.get(place[0]))
     }
@@ -366,20 +377,16 @@ def _say_anew(topic: str, partition: int) -> None:
     )
 
 
-def _found(
-    partition: TopicPartition, known: dict[Partition, TopicPartition] | None
-) -> TopicPartition | None:
-    return None if known is None else known.get((partition.topic, partition.partition))
-
-
 def _starting(
-    partition: TopicPartition, known: dict[Partition, TopicPartition] | None
+    partition: TopicPartition, found: TopicPartition | None, *, is_known: bool
 ) -> TopicPartition:
     """Return the partition with the offset that its metadata belongs to, or its beginning."""
-    found = _found(partition, known)
-    none = OFFSET_STORED if known is None else OFFSET_BEGINNING
-    offset = none if found is None else found.offset
-    return TopicPartition(partition.topic, partition.partition, offset)
+    none = OFFSET_BEGINNING if is_known else OFFSET_STORED
+    return TopicPartition(*_place(partition), none if found is None else found.offset)
+
+
+def _place(partition: TopicPartition) -> Partition:
+    return partition.topic, partition.partition
 
 
 def _standing(each: Assigned) -> TopicPartition:

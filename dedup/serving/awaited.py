@@ -81,7 +81,9 @@ class AwaitedServing:
             chosen = self.batching.choose(lanes)
             records = [record for each in chosen for record in each.records()]
             stretches = [stretch for each in chosen for stretch in each.stretches()]
-            answers = iter(await together_awaited(records, self.handle_batch, stretches))
+            answers = iter(
+                await together_awaited(records, self.handle_batch, stretches, self.certainty)
+            )
             for each in chosen:
                 found, stretch = each.answered(answers), each.run.stretch
                 each.run.state = RunProgress(
@@ -263,7 +265,7 @@ def alone_awaited(handle: AwaitedBatchHandler) -> AwaitedHandle:
     """Return a handler of one record that passes it on as a batch."""
 
     async def handle_one(record: Record) -> Result:
-        (answer,) = await together_awaited([record], handle, ())
+        (answer,) = await together_awaited([record], handle, (), Certainty())
         if isinstance(answer, Exception):
             raise answer
         return DONE if answer is None else answer
@@ -272,22 +274,26 @@ def alone_awaited(handle: AwaitedBatchHandler) -> AwaitedHandle:
 
 
 async def together_awaited(
-    records: Sequence[Record], handle: AwaitedBatchHandler, stretches: Sequence[Stretch[Record]]
+    records: Sequence[Record],
+    handle: AwaitedBatchHandler,
+    stretches: Sequence[Stretch[Record]],
+    certainty: Certainty,
 ) -> list[Answer]:
     """
     Return the answer for each record; `stretches` has the stretch of each in the same place.
 
     If the handler raises for several records, each is handled alone, so that one does not fail the
     rest. A record is left out if an earlier one of its key was not finished, or if its stretch is
-    over by then.
+    over by then, or may be.
     """
     try:
         return list(answers_of(records, await handle(records) if records else ()))
     except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
         if len(records) == 1:
             return [error]
-    turns = Turns()
+    turns = Turns(certainty)
     for record, stretch in zip(records, stretches, strict=True):
         if turns.has(record, stretch):
-            turns.note(record, (await together_awaited([record], handle, [stretch]))[0])
+            answers = await together_awaited([record], handle, [stretch], certainty)
+            turns.note(record, answers[0])
     return turns.answers

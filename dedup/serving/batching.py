@@ -1,5 +1,6 @@
 """Hand a handler the records of several keys together, and give each its own verdict."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -9,6 +10,7 @@ from dedup.rules.lanes.lanes import Lane, Run, Stretch
 from dedup.rules.policies.policies import Failed, Handled, Policy, Verdict, attempt
 from dedup.rules.policies.results import Done, Early, Result, Skip, failure
 from dedup.rules.record import Record
+from dedup.serving.certainty import Certainty
 from dedup.serving.handlers import answers_in, checked
 from dedup.serving.runs import identity_of, next_run
 
@@ -91,14 +93,16 @@ def decided(found: Sequence[Verdict[Record] | tuple[Record, None]]) -> int:
 class Turns:
     """Decides whose turn it is when records are handled one by one."""
 
-    def __init__(self) -> None:
+    def __init__(self, certainty: Certainty) -> None:
         self.answers: list[Answer] = []
+        self._certainty = certainty
         self._waiting: set[tuple[str, int, bytes | None]] = set()
         self._away: Early | None = None
 
     def has(self, record: Record, stretch: Stretch[Record]) -> bool:
         """Return whether to call the handler; otherwise note the answer."""
-        if (record.topic, record.partition, record.key) in self._waiting or not stretch.live:
+        is_ours = stretch.live and time.monotonic() <= self._certainty.until
+        if (record.topic, record.partition, record.key) in self._waiting or not is_ours:
             self.note(record, None)
         elif self._away is not None:
             self.note(record, self._away)  # what is unavailable for one record is so for all

@@ -163,11 +163,11 @@ class Topics:
         if self._consumer is None:
             self._consumer = self._made()
         try:
-            found = self._consumer.offsets_for_times(
-                [TopicPartition(topic, each, max(0, at)) for each in partitions], timeout=_SECONDS
-            )
+            asked = [TopicPartition(topic, each, max(0, at)) for each in partitions]
+            found = self._consumer.offsets_for_times(asked, timeout=_SECONDS)
         except KafkaException as error:
             raise away(KAFKA, error.args[0].str()) from error
+        _require_answers(found)
         return {each.partition: each.offset for each in found}
 
     def committed(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
@@ -180,4 +180,19 @@ class Topics:
             )
         except KafkaException as error:
             raise away(KAFKA, error.args[0].str()) from error
+        _require_answers(found)
         return {each.partition: each.offset for each in found if each.offset >= 0}
+
+
+def _require_answers(places: Iterable[TopicPartition]) -> None:
+    """
+    Check that Kafka answers for each partition.
+
+    The offset of one without an answer looks like that of an empty one.
+
+    Raises:
+        Away: it does not.
+    """
+    for each in places:
+        if each.error is not None:
+            raise away(KAFKA, each.error.str())

@@ -198,9 +198,16 @@ class Lanes(Generic[R]):
             self._ready.appendleft(lane)
 
     def hold(self, lane: Lane[R], due: float) -> None:
-        """Take back a lane that continues at `due`, and not before."""
+        """
+        Take back a lane that continues at `due`, and not before.
+
+        If its stretch has ended since, its key must not wait in the next one.
+        """
         _leave(lane)
-        heappush(self._held, (due, next(self._holds), lane))
+        if lane.current is not None and not lane.current.stretch.live:
+            self._line_up(lane)
+        else:
+            heappush(self._held, (due, next(self._holds), lane))
 
     def release(self, now: float) -> float | None:
         """Put lanes in line that are due; return when the next one is due."""

@@ -237,7 +237,7 @@ def _which(
 ) -> Which:
     return Which(
         ids=ids or (),
-        key=None if key is None else key.encode(),
+        key=None if key is None else os.fsencode(key),
         reason=reason,
         since=since,
         until=until,

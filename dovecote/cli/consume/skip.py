@@ -98,8 +98,12 @@ def parsed(place: str) -> Place:
 
 
 def who() -> str:
-    """Return the user and the machine."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    """Return the user and the machine; the number of a user without a name."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # as of a container that runs under any number
+        name = f"uid {os.getuid()}"
+    return f"{name}@{socket.gethostname()}"
 
 
 def say(note: SkipNote, *, as_json: bool) -> None:

@@ -53,7 +53,7 @@ def selected(
         parts=tuple(part or ()),
         ids=tuple(each for each in ids if each is not None),
         topic=topic,
-        key=None if key is None else key.encode(),
+        key=None if key is None else os.fsencode(key),
         type=type_,
         reason=reason,
         since=since,

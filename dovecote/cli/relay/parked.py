@@ -191,7 +191,7 @@ def _which(
     except ValueError:
         msg = f"an event's id is a UUID, and one of these is not: {', '.join(ids)}"
         raise BadSettings(msg) from None
-    return Which(known_by, topic, None if key is None else key.encode(), *more)
+    return Which(known_by, topic, None if key is None else os.fsencode(key), *more)
 
 
 def _require_meant(which: Which, *, everything: bool) -> None:

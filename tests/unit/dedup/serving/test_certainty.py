@@ -117,3 +117,66 @@ def test_what_was_begun_goes_on_and_what_comes_next_does_not() -> None:
         until(lambda: handover.lanes.held == 1, within=10, what="the rest to be held")
         workers.close()
     assert seen == [0]
+
+
+@pytest.mark.parametrize("awaited", [False, True], ids=["threads", "loop"])
+def test_a_batch_that_fails_after_a_pause_is_begun_one_by_one_only_once_it_is_certain(
+    *, awaited: bool
+) -> None:
+    settings = ConsumerSettings.model_validate(
+        {
+            "topics": ["t"],
+            "group": "g",
+            "kafka": {"bootstrap.servers": "x"},
+            "policy": "every",
+            "handler_batch": 10,
+        }
+    )
+    doubts: list[None] = []
+    certainty = Certainty(doubted=lambda: doubts.append(None))
+    begun: list[tuple[int, bool]] = []
+
+    def handle(records: Sequence[Record]) -> None:
+        begun.append((len(records), time.monotonic() <= certainty.until))
+        if len(records) > 1:
+            certainty.until = time.monotonic() - 1  # as if the process had stood still
+            msg = "lost meanwhile"
+            raise ConnectionError(msg)
+
+    async def handle_awaited(records: Sequence[Record]) -> None:
+        handle(records)
+
+    handover = Handover(Lanes())
+    with handover.lock:
+        stretch = handover.lanes.begin("t", 0)
+        handover.lanes.open(stretch)
+    with ThreadPoolExecutor(1) as threads:
+        workers = workers_for(
+            settings,
+            handle_awaited if awaited else handle,
+            handover,
+            aside=HoldInPlace(),
+            passes=None,
+            threads=threads,
+            failed=lambda error: pytest.fail(str(error)),
+            certainty=certainty,
+        )
+        records = [Record("t", 0, n, 0, b"k", b"1", ()) for n in range(3)]
+        workers.wake(handover.offer([(stretch, {b"k": records})]))
+        until(lambda: begun, within=10, what="the batch")
+        completed = 0
+
+        until(lambda: doubts, within=10, what="a doubt")
+        assert begun == [(3, True)]
+        certainty.until = math.inf
+
+        def all_completed() -> bool:
+            nonlocal completed
+            workers.wake(handover.release()[0])
+            workers.reclaim()
+            completed += sum(report.records for report in handover.collect())
+            return completed == 3
+
+        until(all_completed, within=10, what="all records completed")
+        workers.close()
+    assert begun == [(3, True), (1, True), (1, True), (1, True)]

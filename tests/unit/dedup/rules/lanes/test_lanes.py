@@ -188,3 +188,20 @@ def test_a_schedule_is_all_that_is_left_if_every_lane_is_held_for_one() -> None:
     assert lanes.only_scheduled
     lanes.release(6.0)
     assert not lanes.only_scheduled
+
+
+def test_a_lane_that_is_held_after_its_stretch_has_ended_holds_no_key_of_the_next() -> None:
+    lanes: Lanes[int] = Lanes()
+    ended = lanes.begin("t", 0)
+    lanes.open(ended)
+    lanes.offer(ended, {b"a": [1]})
+    (lane,) = lanes.take(1)
+    lane.current = lane.runs.popleft()
+    lanes.end(ended)
+    lanes.hold(lane, 300.0)
+
+    following = lanes.begin("t", 0)
+    lanes.open(following)
+    lanes.offer(following, {b"a": [2]})
+    assert lanes.release(0.0) is None
+    assert [each.runs[-1].records for each in lanes.take(10) if each.runs] == [[2]]
