@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from dedup.kafka.dead_topic import DeadTopic, kafka_errors
-from dedup.retries.letter import At, Letter, Which, letter, resolved, shortened
+from dedup.retries.letter import At, Letter, Which, is_fence, letter, resolved, shortened
 from dedup.rules.record import Record
 from outbox.errors import DovecoteError
 from outbox.kafka import fields_of
@@ -82,7 +82,7 @@ def newest(
     with kafka_errors(topic.topic), topic.consumer(**_AHEAD) as consumer:
         reader.begin(consumer)
         while numbers := [each for each in reader.open if counts.get(each, 0) < most]:
-            if reader.told.looked >= look:
+            if reader.read >= look:
                 reader.told.whole = False
                 break
             for each in reader.round(consumer, numbers):
@@ -122,6 +122,8 @@ class _Reader:
         self._topic, self._which, self._look = topic, which, look
         self._gone: dict[int, set[int]] = {}
         self._size = _CHUNK
+        self.read = 0
+        """Records, and Dovecote's own notes."""
         self.told = Newest()
         self.open: dict[int, tuple[int, int]] = {}
         """The offsets of each partition that are still to be read: the first, and the end."""
@@ -138,7 +140,7 @@ class _Reader:
         """Read a stretch of each of these partitions, and yield the letters in it that stand."""
         size = self._size // len(numbers) + 1
         if self._look is not None:
-            size = min(size, max(1, self._look - self.told.looked) // len(numbers) + 1)
+            size = min(size, max(1, self._look - self.read) // len(numbers) + 1)
         self._size = min(2 * self._size, _MOST_CHUNK)
         stretches = {
             each: (max(self.open[each][0], self.open[each][1] - size), self.open[each][1])
@@ -204,9 +206,7 @@ class _Reader:
                     if record.offset >= stretches[number][1]:
                         open_.discard(number)
                         continue
-                    self.told.looked += 1
-                    at = letter(record).died_at
-                    self.told.oldest = min(at, self.told.oldest or at)
+                    self._note(record)
                     yield record
                     if record.offset == stretches[number][1] - 1:
                         open_.discard(number)
@@ -214,6 +214,14 @@ class _Reader:
                     open_.discard(number)
                 else:
                     moved |= self._topic.step_over(consumer, message, error)
+
+    def _note(self, record: Record) -> None:
+        """Count a record that was looked at."""
+        self.read += 1
+        if not is_fence(record):
+            self.told.looked += 1
+            at = letter(record).died_at
+            self.told.oldest = min(at, self.told.oldest or at)
 
 
 def cut(record: Record) -> Record:

@@ -8,13 +8,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from confluent_kafka import (
-    OFFSET_END,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from dedup.kafka.moving import Move, Mover, SizeLimits, TooLarge, chunks, transactional_id
 from dedup.retries import copies
@@ -23,6 +17,7 @@ from dedup.retries.letter import (
     At,
     Letter,
     Which,
+    any_standing,
     first_standing,
     require_one_source,
     require_whole,
@@ -152,6 +147,8 @@ class DeadTopic:
                 with kafka_errors(self._topic):
                     alone = action != "dropped"
                     mover = Mover(self._kafka, self._topic, self._limits, alone=alone)
+                    if not (done or left or any_standing(self._records(which, None), which)):
+                        return Resolved([], [])  # a fence would be one more record, for nothing
                     # Any earlier operator is fenced now: everything that it did is in the topic.
                     found = self._after(self._fence(mover), which, most)
                     require_one_source(found, which)

@@ -135,6 +135,14 @@ def resolved(record: Record) -> At | None:
     return None
 
 
+def is_fence(record: Record) -> bool:
+    """Return whether a record is a note that resolves nothing, as `DeadTopic` writes."""
+    return any(
+        name == envelope.RESOLVES and (value or b"").startswith(b"nothing ")
+        for name, value in record.headers
+    )
+
+
 def resolution(found: Letter, action: Action, by: str = "") -> list[Pair]:
     """Return the headers of the record that reports the fate of a letter, and who decided it."""
     said = f"{found.at[1]} {action}" + (f" by {by[:_MOST_NAME]}" if by else "")
@@ -144,6 +152,13 @@ def resolution(found: Letter, action: Action, by: str = "") -> list[Pair]:
 def standing(records: Iterable[Record], which: Which) -> list[Letter]:
     """Return the selected letters that are not resolved, in the order of their topic."""
     return first_standing(records, which, None).letters
+
+
+def any_standing(records: Iterable[Record], which: Which) -> bool:
+    """Return whether any selected letter stands; letters with a place were listed before."""
+    if which.places is not None:
+        return any(each[1:3] in which.places for each in records)
+    return bool(first_standing(records, which, 1).letters)
 
 
 class Standing(NamedTuple):

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from typer.testing import Result as Outcome
 
 from dedup.kafka import dead_topic
+from dedup.kafka.dead_newest import newest
 from dedup.kafka.dead_topic import DeadTopic, kafka_errors
 from dedup.kafka.letters import Letters
 from dedup.kafka.moving import Mover, SizeLimits
@@ -197,6 +198,25 @@ def test_a_letter_of_a_job_goes_back_to_a_topic_that_its_pattern_takes_in(buried
     assert buried.run("requeue", "e0").exit_code == 0
 
     assert buried.events() == [("e0", b"0")]
+
+
+def test_notes_of_dovecote_are_no_records_and_come_only_with_letters(buried: Desk) -> None:
+    kafka = {"bootstrap.servers": buried.bootstrap}
+    dead = DeadTopic(kafka, buried.dead)
+
+    def keys() -> list[bytes | None]:
+        return [each.key() for each in consume(buried.bootstrap, buried.dead)]
+
+    for which in (Which(reason="no such reason"), Which(ids=["nobody"])):
+        assert dead.resolve(which, "dropped", lambda _: "").done == []
+    assert b"dovecote.fence" not in keys()
+
+    assert len(dead.resolve(Which(ids=["e0"]), "dropped", lambda _: "").done) == 1
+    assert keys().count(b"dovecote.fence") == 2
+    # There are six letters, and the note of what became of one.
+    assert newest(dead, Which(), 10).looked == 7
+    assert dead.resolve(Which(ids=["e0"]), "dropped", lambda _: "").done == []
+    assert keys().count(b"dovecote.fence") == 2
 
 
 def test_a_letter_goes_back_to_a_topic_that_a_consumers_pattern_takes_in(buried: Desk) -> None:
