@@ -79,7 +79,7 @@ def test_a_group_is_shown_while_it_works_and_after_it_has_ended(
             assert f"group {name}: working" in text.output
             assert "held back" in text.output
             assert "first due" in text.output
-            assert "dead      1 letters" in text.output
+            assert "dead      1 letter; see" in text.output
             status, found = told(config, "--metrics", "http://127.0.0.1:9")
             assert (status, found["state"]) == (1, "failing")
         finally:

@@ -229,4 +229,4 @@ def test_parked_events_are_those_of_a_shard_and_keep_the_number(
         for more in ({}, {"DOVECOTE_RELAY_SHARD": str(owner)})
     ]
     assert "has 2 shards: name one" in listed[0].stderr
-    assert "1 of 1 parked events" in listed[1].stdout
+    assert "1 of 1 parked event" in listed[1].stdout
