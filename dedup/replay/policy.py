@@ -13,6 +13,7 @@ from dedup.rules.policies import decode, policies
 from dedup.rules.policies.decode import DECODERS, Undecodable
 from dedup.rules.policies.expressions import compile_filter, load_handler
 from dedup.rules.policies.memory import Memory, Seen
+from dedup.rules.policies.outputs import encode_output
 from dedup.rules.policies.policies import Failed, Handled, Skipped, Verdict
 from dedup.rules.policies.results import KEEP, Again, Dead, Done, Output, Result, Retry
 from dedup.settings.policy import ExactSettings, PolicySettings
@@ -80,10 +81,14 @@ class TracedPolicy:
 
     def _handle(self, entry: "_Entry") -> Result:
         result = Done() if self._handler is None else self._handler(entry.event)
-        if isinstance(result, Done):
-            for output in result.outputs or ():
-                _written(output)  # an output that cannot be written is a failure of the handler
-        return result
+        if not isinstance(result, Done) or result.outputs is None:
+            return result
+        outputs = tuple(result.outputs)  # a handler may give what can be read only once
+        for number, output in enumerate(outputs):
+            # An output that cannot be written is a failure of the handler, as in a Spark job.
+            encode_output(entry.event, number, output)
+            _written(output)
+        return Done(outputs)
 
 
 @dataclass(frozen=True)
@@ -199,12 +204,13 @@ def _written(output: Output) -> dict[str, object]:
 
 
 def _value(value: object) -> dict[str, object]:
-    if not isinstance(value, bytes):
+    if not isinstance(value, bytes | bytearray | memoryview):
         return {"value": value}
+    data = bytes(value)
     try:
-        return {"value": value.decode()}
+        return {"value": data.decode()}
     except UnicodeDecodeError:
-        return {"value_base64": b64encode(value).decode()}
+        return {"value_base64": b64encode(data).decode()}
 
 
 def _text(value: bytes | str | None) -> str | None:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from dedup.rules.identity import Identity
 from dedup.rules.policies.decode import DECODERS
 from dedup.rules.policies.expressions import Filter, Handler, compile_filter, load_handler
+from dedup.rules.policies.outputs import Encoded, encode_output
 from dedup.rules.policies.policies import (
     POLICIES,
     Failed,
@@ -24,7 +25,7 @@ from dedup.rules.policies.results import Done, Result
 from dedup.settings.policy import ExactSettings, PolicySettings
 from outbox.envelope import Record
 from outbox.event import Event
-from spark_jobs.policy.router import Encoded, Router, encode_output
+from spark_jobs.policy.router import Router
 from spark_jobs.rows.homes import homes
 from spark_jobs.rows.records import Records, by_key
 from spark_jobs.sink.markers import Counts, kind

@@ -1,24 +1,18 @@
 """Turn a row's verdict into the records to write, with their topics."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import dataclass
 
 from dedup.retries import copies
 from dedup.retries.backoff import Backoff
 from dedup.retries.fate import DeadLetter, Later, decide
 from dedup.rules.identity import Identity, identity
+from dedup.rules.policies.outputs import Encoded
 from dedup.rules.policies.policies import Failed, Handled, R
-from dedup.rules.policies.results import Again, Dead, Done, Keep, Output, Retry
-from outbox import envelope
+from dedup.rules.policies.results import Again, Dead, Done, Retry
 from outbox.envelope import Pair, Record
 from outbox.errors import InvalidEvent
-from outbox.event import Event, headers_of_output
-from outbox.tracing.headers import TRACESTATE
 from spark_jobs.sink.outgoing import Outgoing, Topics
-
-Encoded: TypeAlias = tuple[bytes | None, bytes | None, list[Pair]]
-"""Key, value and headers of an output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,32 +93,6 @@ class Router:
         else:
             copy = copies.dead(origin, identity(origin), now=self.now, error=error)
         return Outgoing(self.topics.dead_letter, *copy, 0, origin)
-
-
-def encode_output(event: Event, number: int, output: Output) -> Encoded:
-    """
-    Return the record of a handler's `output`, the `number`th of its event.
-
-    It has the event's envelope and trace context. Its id is its own, and the same each time.
-    Headers of the output itself replace the envelope's.
-
-    Raises:
-        InvalidEvent: the value or a header cannot be written.
-    """
-    told = isinstance(output.value, bytes)  # only the event's own type describes bytes
-    key, value, headers = envelope.encode(
-        replace(
-            event,
-            id=f"{event.id}.{number}",
-            key=event.key if isinstance(output.key, Keep) else output.key,
-            value=output.value,
-            content_type=event.content_type if told else None,
-            headers=[pair for pair in event.headers if pair[0] == TRACESTATE],
-        )
-    )
-    own = headers_of_output(output.headers)
-    names = {name for name, _ in own}
-    return key, value, [*(pair for pair in headers if pair[0] not in names), *own]
 
 
 def _content(record: Record) -> tuple[bytes | None, bytes | None, list[Pair], int]:

@@ -9,6 +9,7 @@ from dedup.retries.backoff import Backoff
 from dedup.retries.copies import left
 from dedup.rules.identity import Identity
 from dedup.rules.policies.decode import as_json
+from dedup.rules.policies.outputs import Encoded, encode_output
 from dedup.rules.policies.policies import Failed, Handled
 from dedup.rules.policies.results import Again, Dead, Done, Output, Retry
 from outbox import envelope
@@ -25,7 +26,7 @@ from outbox.envelope import (
     Record,
 )
 from outbox.errors import InvalidEvent
-from spark_jobs.policy.router import Encoded, Router, encode_output
+from spark_jobs.policy.router import Router
 from spark_jobs.sink.outgoing import Outgoing, Topics
 
 NOW = 1_800_000_000_000
