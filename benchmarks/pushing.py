@@ -21,7 +21,7 @@ class Unread:
         """Forget it."""
 
     def disable(self, id_: str, url: str, reason: str) -> None:
-        logging.getLogger("bench").error("%s is disabled: %s", id_, reason)
+        logging.getLogger("bench").error("%s (%s) is disabled: %s", id_, url, reason)
 
 
 def main() -> None:
