@@ -309,14 +309,10 @@ class Assignment:
         failed = {_place(each): each.error.str() for each in found if each.error is not None}
         if failed:
             # Their beginnings would be taken otherwise, once they can be read again.
-            _log.warning(
-                "committed offsets of %s could not be read: %s",
-                _names(failed),
-                next(iter(failed.values())),
-            )
-        return {_place(each): each for each in found if each.error is None and each.offset >= 0}, {
-            *failed
-        }
+            why = next(iter(failed.values()))
+            _log.warning("committed offsets of %s could not be read: %s", _names(failed), why)
+        known = {_place(each): each for each in found if each.error is None and each.offset >= 0}
+        return known, {*failed}
 
     def _have(self, partitions: Iterable[TopicPartition]) -> list[Assigned]:
         wanted = [(each.topic, each.partition) for each in partitions]

@@ -182,7 +182,7 @@ def test_the_schema_is_installed_before_the_processes_and_on_each_upgrade(
 ) -> None:
     jobs = [each for each in objects if each["kind"] == "Job"]
     assert [pod(job)["containers"][0]["args"] for job in jobs] == [
-        ["init", "outbox", "--relay-role", "shop_relay", "--writer-role", "shop"],
+        ["init", "outbox", "--relay-role", "shop_relay", "--writer-role", "shop_writer"],
         ["init", "push", "--push-role", "shop_relay"],
     ]
     for job in jobs:
