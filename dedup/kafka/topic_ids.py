@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from dedup.rules.lanes.assigned import Assigned
 from outbox import forks
-from outbox.errors import NoClient
+from outbox.errors import NoClient, NoToken
 from outbox.kafka import kafka_logger, topic_id
 from outbox.tokens.source import client_of, for_client
 
@@ -68,7 +68,7 @@ class TopicIds:
         Ask for the ids of topics, and return at once.
 
         Raises:
-            NoClient: there can be no client now.
+            NoClient, NoToken: there can be no client now.
         """
         names = sorted(set(topics))
         if not names:
@@ -128,12 +128,12 @@ class Topics:
         while True:
             try:
                 return self._topics.told(self._topics.ask(names))
-            except (KafkaException, NoClient) as error:
+            except (KafkaException, NoClient, NoToken) as error:
                 if time.monotonic() > deadline:
                     _log.warning(
                         "the ids of topics are not known, and their names stand for them until "
                         "partitions are assigned again: %s",
-                        error if isinstance(error, NoClient) else error.args[0].str(),
+                        error.args[0].str() if isinstance(error, KafkaException) else error,
                     )
                     return {}
                 time.sleep(_PAUSE_SECONDS)
@@ -149,7 +149,7 @@ class Topics:
                 self._next = now + self._every
                 self._known = [each for each in partitions if each.offsets.topic_id is not None]
                 if self._known:
-                    with suppress(NoClient):  # asked again at its time
+                    with suppress(NoClient, NoToken):  # asked again at its time
                         self._asked = self._topics.ask(each.stretch.topic for each in self._known)
             return {}
         if not self._asked.is_answered:

@@ -1,12 +1,15 @@
 """Decide the fate of a record that is not done: another attempt later, or a dead letter."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeAlias
 
 from dedup.retries.backoff import Failure, Patience
 from dedup.rules.identity import Identity
 from dedup.rules.policies.results import Again, Dead, Retry
 from outbox.envelope import Delivery
+
+_LONGEST_WAIT = timedelta(days=36_500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ def decide(
     """
     match result:
         case Again(after):
-            return Later(now + round(after.total_seconds() * 1000), None)
+            return Later(_due(now, after), None)
         case Dead(error):
             return DeadLetter(error)
         case Retry(error, after):
@@ -62,4 +65,9 @@ def decide(
                 return DeadLetter(error)
             # The handler's wait takes precedence, but does not change the number of attempts.
             wait = wait if after is None else after
-            return Later(now + round(wait.total_seconds() * 1000), error)
+            return Later(_due(now, wait), error)
+
+
+def _due(now: int, wait: timedelta) -> int:
+    # The longest wait that there is would overflow wherever it is added to a time.
+    return now + round(min(wait, _LONGEST_WAIT).total_seconds() * 1000)

@@ -60,7 +60,7 @@ def selection(
         BadSettings: `where` is no such expression.
     """
     return RecordSelection(
-        key=None if key is None else key.encode(),
+        key=None if key is None else key.encode(errors="surrogateescape"),
         id=id_,
         type=type_,
         source=source,

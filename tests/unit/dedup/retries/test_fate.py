@@ -1,6 +1,6 @@
 """The fate of a record that is not done."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -67,3 +67,11 @@ def test_the_time_since_the_first_attempt_counts_in_whichever_process_that_was()
     assert after(60) == DeadLetter("down")
     # A clock that was set back is no reason to give up, or to fail.
     assert after(-60) == Later(NOW + 1000, "down")
+
+
+@pytest.mark.parametrize("result", [Again(timedelta.max), Retry("503", timedelta.max)])
+def test_the_longest_wait_is_a_time_that_every_part_can_hold(result: Again | Retry) -> None:
+    later = fate(result, attempt=1)
+    assert isinstance(later, Later)
+    due = datetime.fromtimestamp(later.due / 1000, UTC)
+    assert due - datetime.fromtimestamp(NOW / 1000, UTC) == timedelta(days=36_500)

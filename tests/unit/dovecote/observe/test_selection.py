@@ -61,6 +61,11 @@ def test_a_record_that_cannot_be_read_is_selected_by_key_and_by_nothing_inside()
     assert not selection(where="True").selects(BROKEN)
 
 
+def test_a_key_is_found_by_its_bytes_as_a_shell_gives_them() -> None:
+    given = b"k\xff".decode(errors="surrogateescape")
+    assert selection(key=given).selects(ORDER._replace(key=b"k\xff"))
+
+
 def test_a_filter_that_is_none_is_refused_before_anything_is_read() -> None:
     with pytest.raises(BadSettings, match="filter"):
         selection(where="value.total >")
