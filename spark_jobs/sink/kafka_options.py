@@ -1,11 +1,11 @@
 """The properties of a job's Kafka clients, which are librdkafka's."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from outbox.errors import NoClient
 from outbox.kafka import PARTITIONER, Named, kafka_logger
@@ -128,16 +128,15 @@ def made(
     Raises:
         KafkaUnavailable: there is no client all the same.
     """
-    trying = Retrying(
-        retry=retry_if_exception_type(NoClient),
-        stop=stop_after_delay(patience),
-        wait=wait_fixed(_PAUSE_SECONDS),
-        reraise=True,
-    )
-    try:
-        return trying(lambda: client_of(kind, given(), log))
-    except NoClient as error:
-        raise KafkaUnavailable(str(error)) from error
+    # By hand: those who only look at jobs have no library for it.
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return client_of(kind, given(), log)
+        except NoClient as error:
+            if time.monotonic() >= deadline:
+                raise KafkaUnavailable(str(error)) from error
+        time.sleep(_PAUSE_SECONDS)
 
 
 def producer(

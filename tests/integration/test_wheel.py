@@ -36,6 +36,7 @@ OTHERS = {
         "outbox.testing.sqlalchemy",
         "outbox.sqlalchemy",
         "outbox.tokens.polled",
+        "outbox.tokens.source",
         "outbox.producer",
         "outbox.kafka_errors",
         "outbox.django",
