@@ -250,7 +250,7 @@ def test_one_writer_who_fills_a_key_holds_up_nobody_and_is_named(
     assert len(listed(fleet, "--key", "mine", "--limit", "20000")) == 15_002
     assert parked(fleet, "drop", first.id, "--wait").returncode == 0
     done = parked(fleet, "requeue", "--key", "mine", "--wait")
-    assert (done.returncode, done.stdout) == (0, "requeued 15001 events\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "requeued 15,001 events\n"), done.stderr
     found = published(fleet, name, 15_002)
     mine = [int(record.value() or b"") for record in found if record.key() == b"mine"]
     assert mine == list(range(1, 15_002))
