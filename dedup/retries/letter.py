@@ -158,7 +158,8 @@ def any_standing(records: Iterable[Record], which: Which) -> bool:
     """Return whether any selected letter stands; letters with a place were listed before."""
     if which.places is not None:
         return any(each[1:3] in which.places for each in records)
-    return bool(first_standing(records, which, 1).letters)
+    found = first_standing(records, which, 1)
+    return bool(found.letters or found.others)  # the first one may be resolved by now
 
 
 class Standing(NamedTuple):

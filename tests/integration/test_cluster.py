@@ -28,7 +28,12 @@ def led(cluster: Cluster) -> Iterator[tuple[str, int]]:
 
 def leader(bootstrap: str, name: str) -> int:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    return admin.list_topics(name, timeout=patient(10)).topics[name].partitions[0].leader
+
+    def told() -> dict[int, int]:  # not every broker knows a new topic at once
+        found = admin.list_topics(name, timeout=patient(10)).topics[name].partitions
+        return {number: each.leader for number, each in found.items()}
+
+    return until(told, within=WITHIN, what="the topic's leader")[0]
 
 
 def isr(cluster: Cluster, name: str) -> set[int]:

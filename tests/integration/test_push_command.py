@@ -179,7 +179,7 @@ def given_up_and_revived(
     )
     assert letters[0]["id"] == "unwanted-1"
     assert "422" in letters[0]["reason"]
-    assert pushing("dead", "list", "hook").endswith("1 of 1 dead letters\n")
+    assert pushing("dead", "list", "hook").endswith("1 of 1 dead letter\n")
     whole = json.loads(pushing("dead", "show", "hook", "unwanted-1", "--json"))
     assert json.loads(whole["value"]) == {"n": 1}
     answers["status"] = 204

@@ -56,7 +56,7 @@ def test_it_follows_an_outbox_from_the_first_event_to_the_last(
 @pytest.mark.parametrize(
     ("replaced", "says"),
     [
-        ({"bootstrap": "127.0.0.1:1"}, "Kafka: "),
+        ({"bootstrap": "127.0.0.1:1"}, "Kafka does not answer at 127.0.0.1:1"),
         ({"dsn": "host=127.0.0.1 port=1 password=tops3cret"}, "Postgres: "),
     ],
 )

@@ -281,8 +281,8 @@ def test_the_command_takes_its_dsn_from_the_environment(database: str) -> None:
             "host=127.0.0.1 port=1 password=tops3cret",
             "cannot connect: .*--dsn or DOVECOTE_DSN right",
         ),
-        ("password=two tops3cret words", "is not a connection string"),
-        ("postgresql://u:%zztops3cret@h/db", "is not a connection string"),
+        ("password=two tops3cret words", "cannot read this connection string"),
+        ("postgresql://u:%zztops3cret@h/db", "cannot read this connection string"),
     ],
 )
 def test_a_database_out_of_reach_is_a_clear_error(dsn: str, says: str) -> None:
