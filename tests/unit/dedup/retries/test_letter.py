@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 
 from dedup.retries import copies
-from dedup.retries.letter import Which, first_standing, resolution, resolved, standing
+from dedup.retries.letter import (
+    Which,
+    any_standing,
+    first_standing,
+    resolution,
+    resolved,
+    standing,
+)
 from dedup.rules.identity import Identity
 from outbox.envelope import ERROR, GROUP, ID, ORIGIN, RESOLVES, WITHOUT_VALUE, Pair, Record
 
@@ -74,3 +81,11 @@ def test_what_a_foreign_record_says_of_letters_is_not_said_by_its_letter() -> No
     buried = [Record("dead", 0, n, 0, *copy) for n, copy in ((1, whole), (2, emptied))]
     assert [each.without_value for each in standing(buried, Which())] == [False, True]
     assert ("theirs", b"x") in whole.headers
+
+
+def test_letters_stand_though_the_first_one_is_resolved() -> None:
+    one, other = letter(0), letter(1)
+    (found, _) = standing([one, other], Which())
+    gone = letter(2, headers=resolution(found, "dropped"))
+    assert any_standing([one, other, gone], Which())
+    assert not any_standing([one, gone], Which())
