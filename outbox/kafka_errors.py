@@ -64,7 +64,7 @@ _LOST = "without setting an exception"
 
 
 def said_by_client(
-    error: BaseException | None, later: KafkaError | None = None
+    error: BaseException | None, again: Callable[[], KafkaError | None] = lambda: None
 ) -> KafkaError | None:
     """
     Return what the client says in an error or in one of its causes; None: it says nothing.
@@ -72,8 +72,8 @@ def said_by_client(
     The client raises a fatal error in the midst of its callbacks. Python then takes the callback
     for broken, and raises a `SystemError` whose cause is the fatal one. If the callback handles
     any exception of its own, as a line for the log may, the fatal one is lost. A call that comes
-    before those callbacks gets `_FATAL`, which tells no reason. In both cases the answer is
-    `later`, with which the client has refused another call since; without one, it is `_FATAL`.
+    before those callbacks gets `_FATAL`, which tells no reason. In both cases `again` is asked for
+    it, such as the `refusal_of` another call; if that tells none either, it is `_FATAL`.
 
     No frame of the error may hold it: the two would keep each other, and the producer with its
     threads and connections.
@@ -84,7 +84,7 @@ def said_by_client(
     if error is None and not is_lost:
         return None
     said: KafkaError = KafkaError(_FATAL) if error is None else error.args[0]
-    return later or said if said.code() == _FATAL else said
+    return again() or said if said.code() == _FATAL else said
 
 
 def refusal_of(call: Callable[[], object]) -> KafkaError | None:

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -103,15 +103,15 @@ class Commits:
         except KafkaException as error:
             self._failed(error.args[0])
 
-    def places(self, partitions: Iterable[Assigned]) -> list[TopicPartition]:
-        """Return a possible commit of each topic: of its first partition that has one."""
-        found: dict[str, TopicPartition] = {}
+    def places(self, partitions: Iterable[Assigned]) -> Iterator[TopicPartition]:
+        """Yield a possible commit of each topic: of its first partition that has one."""
+        seen: set[str] = set()
         for assigned in partitions:
             topic, number = assigned.stretch.topic, assigned.stretch.partition
-            if topic in found or (commit := assigned.offsets.commit(self._limit)) is None:
+            if topic in seen or (commit := assigned.offsets.commit(self._limit)) is None:
                 continue
-            found[topic] = TopicPartition(topic, number, commit.offset, commit.metadata)
-        return [*found.values()]
+            seen.add(topic)
+            yield TopicPartition(topic, number, commit.offset, commit.metadata)
 
     def answered(self, error: KafkaError | None, partitions: Iterable[TopicPartition]) -> None:
         """Take the broker's answer; the client calls this from within `poll`."""

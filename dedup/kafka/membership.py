@@ -32,7 +32,7 @@ _SESSION_MILLISECONDS = 45_000
 class FindsPlaces(Protocol):
     """Finds offsets that may be committed, at most one of each topic: `Commits`."""
 
-    def places(self, partitions: Iterable[Assigned]) -> list[TopicPartition]: ...
+    def places(self, partitions: Iterable[Assigned]) -> Iterable[TopicPartition]: ...
 
 
 class Membership:

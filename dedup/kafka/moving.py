@@ -106,7 +106,7 @@ class Mover:
             refused = refusal_of(partial(self._producer.abort_transaction, _SECONDS))
             if not isinstance(error, CLIENT_ERRORS):
                 raise
-            said = said_by_client(error, refused)
+            said = said_by_client(error, lambda: refused)
             if said is not None and _is_of_topic(said):
                 raise self._refusal(said) from error
             if said is None:

@@ -346,7 +346,7 @@ def _health(port: int) -> HealthReport | None:
         return HealthReport(
             bool(found["ok"]), found["role"], found["reason"], State(found["state"])
         )
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return None
 
 

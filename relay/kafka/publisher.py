@@ -258,11 +258,9 @@ class _KafkaPublisher:
         try:
             yield
         except CLIENT_ERRORS as error:
-            said = said_by_client(error)
+            said = said_by_client(error, self._refusal)
             if said is None:
                 raise
-            if said.code() == KafkaError._FATAL:  # noqa: SLF001  # the name librdkafka gives it
-                said = self._refusal() or said
             if error.__cause__ is not None:
                 error.__cause__.with_traceback(None)
             raise self._explain(said, what) from error.with_traceback(None)

@@ -265,11 +265,8 @@ class Writer:
 
     def _said(self, error: Exception) -> KafkaError | None:
         """Return what the client says in an error; if that tells nothing, in refusing an abort."""
-        said = said_by_client(error)
-        if said is None or said.code() != KafkaError._FATAL:  # noqa: SLF001  # librdkafka's name
-            return said
         abort = partial(self._producer.abort_transaction, _POLL_SECONDS)
-        return refusal_of(abort) or said
+        return said_by_client(error, partial(refusal_of, abort))
 
     def _needed(self, error: KafkaError) -> list[str]:
         """Return the rights that are missing, if an error is about rights."""

@@ -124,6 +124,6 @@ def _get(source: PushSource, path: str) -> Any:  # noqa: ANN401  # JSON
     except OSError as error:
         msg = f"the API at {source.url} does not answer ({why(error)})"
         raise DovecoteError(msg) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         msg = f"{source.url} answers, but not as the API of `dovecote push serve` does"
         raise DovecoteError(msg) from error

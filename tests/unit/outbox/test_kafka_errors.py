@@ -47,7 +47,7 @@ def raised(error: Exception, cause: Exception | None = None) -> Exception:
 )
 def test_a_broken_client_is_understood(error: Exception, said: int) -> None:
     assert isinstance(error, CLIENT_ERRORS)
-    found, later = said_by_client(error), said_by_client(error, FENCED)
+    found, later = said_by_client(error), said_by_client(error, lambda: FENCED)
     assert found is not None
     assert found.code() == said
     assert later is not None
@@ -56,7 +56,7 @@ def test_a_broken_client_is_understood(error: Exception, said: int) -> None:
 
 @pytest.mark.parametrize("error", [ValueError("7"), SystemError("something else"), None])
 def test_other_errors_are_not_the_clients(error: Exception | None) -> None:
-    assert said_by_client(error, FENCED) is None
+    assert said_by_client(error, lambda: FENCED) is None
 
 
 def test_a_refusal_is_what_the_client_says() -> None:

@@ -2,15 +2,17 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from dedup.retries.aside import HoldInPlace
 from dedup.rules.claim import Claim
-from dedup.rules.lanes.lanes import Lanes
+from dedup.rules.lanes.lanes import Lanes, Stretch
 from dedup.rules.policies.results import Result
 from dedup.rules.record import Record
 from dedup.serving.certainty import Certainty
@@ -20,35 +22,46 @@ from dedup.workers import workers_for
 from tests.support.waiting import until
 
 
-@pytest.mark.parametrize("awaited", [False, True], ids=["threads", "loop"])
-@pytest.mark.parametrize(
-    "given",
-    [{"policy": "every"}, {"policy": "exact"}, {"policy": "latest"}, {"handler_batch": 10}],
-    ids=["plainly", "exact", "latest", "batch"],
-)
-def test_nothing_is_begun_while_it_is_not_certain(given: dict[str, Any], *, awaited: bool) -> None:
+@dataclass
+class Work:
+    """A lane of one key, and the workers that serve it."""
+
+    handover: Handover
+    workers: Any
+    stretch: Stretch[Record]
+    records: Sequence[Record]
+    completed: int = 0
+
+    def are_completed(self) -> bool:
+        self.workers.wake(self.handover.release()[0])
+        self.workers.reclaim()
+        self.completed += sum(report.records for report in self.handover.collect())
+        return self.completed == len(self.records)
+
+
+@contextmanager
+def at_work(
+    given: Mapping[str, Any],
+    handle: Callable[[Any], Any],
+    certainty: Certainty,
+    records: Sequence[Record],
+    *,
+    claim: Claim | None = None,
+    awaited: bool = False,
+) -> Iterator[Work]:
+    """Yield workers that have got records of one key; nothing else may fail."""
     settings = ConsumerSettings.model_validate(
         {"topics": ["t"], "group": "g", "kafka": {"bootstrap.servers": "x"}, **given}
     )
-    doubts: list[None] = []
-    certainty = Certainty(until=time.monotonic() - 1, doubted=lambda: doubts.append(None))
-    seen: list[int] = []
-    claims: list[Claim | None] = []
-    failures: list[BaseException] = []
 
-    def handle(record: Record | Sequence[Record]) -> Result | None:
-        for each in [record] if isinstance(record, Record) else record:
-            seen.append(each.offset)
-            claims.append(each.claim)
-        return None
-
-    async def handle_awaited(record: Record | Sequence[Record]) -> Result | None:
+    async def handle_awaited(record: Any) -> Any:  # whatever `handle` takes
         return handle(record)
 
     handover = Handover(Lanes())
+    failures: list[BaseException] = []
     with handover.lock:
         stretch = handover.lanes.begin("t", 0)
-        stretch.claim = Claim(7)
+        stretch.claim = claim
         handover.lanes.open(stretch)
     with ThreadPoolExecutor(1) as threads:
         workers = workers_for(
@@ -61,31 +74,41 @@ def test_nothing_is_begun_while_it_is_not_certain(given: dict[str, Any], *, awai
             failed=failures.append,
             certainty=certainty,
         )
-        records = [Record("t", 0, n, 0, b"k", b"1", (("ce_id", b"e%d" % n),)) for n in range(3)]
-        workers.wake(handover.offer([(stretch, {b"k": records})]))
-        until(lambda: doubts, within=10, what="a doubt")
-        assert seen == []
-        certainty.until = math.inf
-        completed = 0
-
-        def all_completed() -> bool:
-            nonlocal completed
-            workers.wake(handover.release()[0])
-            workers.reclaim()
-            completed += sum(report.records for report in handover.collect())
-            return completed == 3
-
-        until(all_completed, within=10, what="all of the key completed")
+        workers.wake(handover.offer([(stretch, {b"k": list(records)})]))
+        yield Work(handover, workers, stretch, records)
         workers.close()
-    assert seen == ([2] if given.get("policy") == "latest" else [0, 1, 2])
-    assert set(claims) == {stretch.claim}
     assert failures == []
 
 
+@pytest.mark.parametrize("awaited", [False, True], ids=["threads", "loop"])
+@pytest.mark.parametrize(
+    "given",
+    [{"policy": "every"}, {"policy": "exact"}, {"policy": "latest"}, {"handler_batch": 10}],
+    ids=["plainly", "exact", "latest", "batch"],
+)
+def test_nothing_is_begun_while_it_is_not_certain(given: dict[str, Any], *, awaited: bool) -> None:
+    doubts: list[None] = []
+    certainty = Certainty(until=time.monotonic() - 1, doubted=lambda: doubts.append(None))
+    seen: list[int] = []
+    claims: list[Claim | None] = []
+
+    def handle(record: Record | Sequence[Record]) -> Result | None:
+        for each in [record] if isinstance(record, Record) else record:
+            seen.append(each.offset)
+            claims.append(each.claim)
+        return None
+
+    records = [Record("t", 0, n, 0, b"k", b"1", (("ce_id", b"e%d" % n),)) for n in range(3)]
+    with at_work(given, handle, certainty, records, claim=Claim(7), awaited=awaited) as work:
+        until(lambda: doubts, within=10, what="a doubt")
+        assert seen == []
+        certainty.until = math.inf
+        until(work.are_completed, within=10, what="all of the key completed")
+    assert seen == ([2] if given.get("policy") == "latest" else [0, 1, 2])
+    assert set(claims) == {work.stretch.claim}
+
+
 def test_what_was_begun_goes_on_and_what_comes_next_does_not() -> None:
-    settings = ConsumerSettings.model_validate(
-        {"topics": ["t"], "group": "g", "kafka": {"bootstrap.servers": "x"}, "policy": "every"}
-    )
     certainty = Certainty()
     seen: list[int] = []
 
@@ -96,26 +119,10 @@ def test_what_was_begun_goes_on_and_what_comes_next_does_not() -> None:
         certainty.until = time.monotonic() - 1
         until(lambda: time.monotonic() > ends, within=10, what="the end of its turn")
 
-    handover = Handover(Lanes())
-    with handover.lock:
-        stretch = handover.lanes.begin("t", 0)
-        handover.lanes.open(stretch)
     ends = time.monotonic() + 0.1
-    with ThreadPoolExecutor(1) as threads:
-        workers = workers_for(
-            settings,
-            handle,
-            handover,
-            aside=HoldInPlace(),
-            passes=None,
-            threads=threads,
-            failed=lambda error: pytest.fail(str(error)),
-            certainty=certainty,
-        )
-        records = [Record("t", 0, n, 0, b"k", b"1", ()) for n in range(2)]
-        workers.wake(handover.offer([(stretch, {b"k": records})]))
-        until(lambda: handover.lanes.held == 1, within=10, what="the rest to be held")
-        workers.close()
+    records = [Record("t", 0, n, 0, b"k", b"1", ()) for n in range(2)]
+    with at_work({"policy": "every"}, handle, certainty, records) as work:
+        until(lambda: work.handover.lanes.held == 1, within=10, what="the rest to be held")
     assert seen == [0]
 
 
@@ -123,15 +130,6 @@ def test_what_was_begun_goes_on_and_what_comes_next_does_not() -> None:
 def test_a_batch_that_fails_after_a_pause_is_begun_one_by_one_only_once_it_is_certain(
     *, awaited: bool
 ) -> None:
-    settings = ConsumerSettings.model_validate(
-        {
-            "topics": ["t"],
-            "group": "g",
-            "kafka": {"bootstrap.servers": "x"},
-            "policy": "every",
-            "handler_batch": 10,
-        }
-    )
     doubts: list[None] = []
     certainty = Certainty(doubted=lambda: doubts.append(None))
     begun: list[tuple[int, bool]] = []
@@ -143,40 +141,11 @@ def test_a_batch_that_fails_after_a_pause_is_begun_one_by_one_only_once_it_is_ce
             msg = "lost meanwhile"
             raise ConnectionError(msg)
 
-    async def handle_awaited(records: Sequence[Record]) -> None:
-        handle(records)
-
-    handover = Handover(Lanes())
-    with handover.lock:
-        stretch = handover.lanes.begin("t", 0)
-        handover.lanes.open(stretch)
-    with ThreadPoolExecutor(1) as threads:
-        workers = workers_for(
-            settings,
-            handle_awaited if awaited else handle,
-            handover,
-            aside=HoldInPlace(),
-            passes=None,
-            threads=threads,
-            failed=lambda error: pytest.fail(str(error)),
-            certainty=certainty,
-        )
-        records = [Record("t", 0, n, 0, b"k", b"1", ()) for n in range(3)]
-        workers.wake(handover.offer([(stretch, {b"k": records})]))
-        until(lambda: begun, within=10, what="the batch")
-        completed = 0
-
+    given = {"policy": "every", "handler_batch": 10}
+    records = [Record("t", 0, n, 0, b"k", b"1", ()) for n in range(3)]
+    with at_work(given, handle, certainty, records, awaited=awaited) as work:
         until(lambda: doubts, within=10, what="a doubt")
         assert begun == [(3, True)]
         certainty.until = math.inf
-
-        def all_completed() -> bool:
-            nonlocal completed
-            workers.wake(handover.release()[0])
-            workers.reclaim()
-            completed += sum(report.records for report in handover.collect())
-            return completed == 3
-
-        until(all_completed, within=10, what="all records completed")
-        workers.close()
+        until(work.are_completed, within=10, what="all records completed")
     assert begun == [(3, True), (1, True), (1, True), (1, True)]
