@@ -1,5 +1,6 @@
 """Decide which errors say that Postgres is away, and not that a statement is at fault."""
 
+import re
 from collections.abc import Iterator, Mapping
 from traceback import walk_tb
 from types import MappingProxyType
@@ -59,8 +60,13 @@ AT_FAULT: Mapping[str, str] = MappingProxyType(
 SQLSTATEs, or how they begin, for which the given values may be at fault, with the reason.
 
 The same values would meet the same error, however often they came. A statement of ours that meets
-one is not repeated for ever.
+one is not repeated for ever. So is a SQLSTATE that is none of Postgres's: a trigger or a function
+has raised it with an ERRCODE of its own.
 """
+
+# The classes of appendix A of Postgres's manual.
+_CLASS = re.compile("0[0-389ABFLPZ]|10|2[0-8BDF]|3[489BDF]|4[024]|5[3-578]|72|F0|HV|P0|XX")
+_TIMED_OUT = frozenset({"57014", "25P04"})
 
 # A prepared statement is not there, or is there already.
 _SWAPPED = frozenset({"26000", "42P05"})
@@ -83,7 +89,12 @@ def is_at_fault(error: BaseException) -> bool:
     if state is None:
         # The driver itself refused them: text with NUL, or a number that is too large.
         return "DataError" in {each.__name__ for each in type(error).__mro__}
-    return state.startswith(tuple(AT_FAULT))
+    return state.startswith(tuple(AT_FAULT)) or not _CLASS.match(state)
+
+
+def is_timed_out(error: BaseException) -> bool:
+    """Return whether a statement ran into a timeout of its role, or was cancelled."""
+    return any(sqlstate_of(each) in _TIMED_OUT for each in causes(error))
 
 
 def is_blameless(sqlstate: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import psycopg
 
 from outbox.errors import DovecoteError, first_line
+from outbox.postgres.away import is_timed_out
 from outbox.producer.fallback import Fallback
 from outbox.producer.ledger import Ledger
 from outbox.producer.options import Options
@@ -34,8 +35,13 @@ class Spill:
         self._longest = options.accept_timeout.total_seconds()
         self._writing, self._asking = Pause(0.05, 1.0), Pause(0.1, 5.0, 1.5)
         self._busy_since: float | None = None
+        self._is_cut = False
+        """Whether the connection was cut because this attempt took too long."""
         self._most: int | None = None
-        """Most events of the next transaction, while one that Postgres refuses is looked for."""
+        """
+        Most events of the next transaction, while one that Postgres refuses is looked for, or
+        while more of them take too long.
+        """
 
     def run(self, ended: threading.Event) -> None:
         """Write and ask until `ended` is set."""
@@ -47,7 +53,7 @@ class Spill:
                     continue
                 numbers = list(ledger.routing.write(self._most)) if ledger.routing.backlog else []
                 needs_token = ledger.routing.needs_token
-                self._busy_since = time.monotonic()
+                self._busy_since, self._is_cut = time.monotonic(), False
             if numbers:
                 self._write(numbers)
             elif needs_token:
@@ -60,6 +66,7 @@ class Spill:
         """From another thread, cut the connection to Postgres if it hangs."""
         since = self._busy_since
         if since is not None and time.monotonic() - since > self._patience:
+            self._is_cut = True
             self._fallback.cut()
 
     def hurry(self) -> None:
@@ -96,7 +103,8 @@ class Spill:
         """Return the events not to try again; if one may be at fault, write fewer next time."""
         if not is_of_events(error):
             self._failed(error)
-            self._most = None
+            too_many = self._is_cut or is_timed_out(error)
+            self._most = max(1, len(numbers) // 2) if too_many else None
             return self._ledger.waiting.older(numbers, than=time.monotonic() - self._longest)
         self._answered()
         # An error may last a moment only: the first attempt never counts.

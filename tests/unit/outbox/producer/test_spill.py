@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -37,9 +38,20 @@ class Table(Fallback):
         return len(self.sizes)
 
 
-def spilled(table: Table, count: int) -> list["Future[Via]"]:
+def error_with(sqlstate: str, said: str) -> psycopg.Error:
+    """Return the error for a SQLSTATE that `RAISE … USING ERRCODE` gave."""
+    error = psycopg.DatabaseError(said)
+    error.sqlstate = sqlstate
+    return error
+
+
+def spilled(
+    table: Table,
+    count: int,
+    options: Options = Options(fresh=True),  # noqa: B008  # frozen
+) -> list["Future[Via]"]:
     """Return the promises of events of a few keys, offered before the first one is written."""
-    ledger = Ledger(Options(fresh=True), None)
+    ledger = Ledger(options, None)
     promises = []
     for value in range(count):
         number, promise = ledger.waiting.add(
@@ -48,15 +60,25 @@ def spilled(table: Table, count: int) -> list["Future[Via]"]:
         ledger.routing.offer(number, str(value % 3).encode())
         promises.append(promise)
     ended = threading.Event()
-    spill = Spill(ledger, table, Options(), lambda _: None)
-    thread = threading.Thread(target=spill.run, args=(ended,))
-    thread.start()
+    spill = Spill(ledger, table, options, lambda _: None)
+
+    def watch() -> None:
+        while not ended.wait(0.01):
+            spill.require_answer()
+
+    threads = [
+        threading.Thread(target=spill.run, args=(ended,)),
+        threading.Thread(target=watch),
+    ]
+    for thread in threads:
+        thread.start()
     try:
         for promise in promises:
             promise.exception(patient(10))
     finally:
         ended.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
     assert ledger.outbox_trouble is None
     return promises
 
@@ -82,6 +104,7 @@ def restricted() -> NotAllowed:
         (psycopg.errors.CheckViolation("an event of 200034 bytes"), "200034 bytes"),
         (psycopg.errors.RaiseException("a trigger says no"), "a trigger says no"),
         (psycopg.DataError("text with NUL"), "text with NUL"),
+        (error_with("U0001", "a trigger has its own code"), "its own code"),
         (restricted(), "may not write to topic"),
     ],
 )
@@ -129,3 +152,26 @@ def test_after_an_outage_in_the_search_all_are_written_together_again() -> None:
     table = Table(lambda _: errors.pop() if errors else None)
     spilled(table, 8)
     assert (table.sizes, table.rows) == ([8, 4, 8], list(range(8)))
+
+
+@pytest.mark.parametrize(
+    "error", [psycopg.errors.QueryCanceled("statement timeout"), psycopg.OperationalError("cut")]
+)
+def test_what_is_too_much_for_one_statement_goes_in_several(error: psycopg.Error) -> None:
+    """A role's `statement_timeout`, or our own patience, ends more than three at a time."""
+    cut = threading.Event()
+
+    def refuse(events: Sequence[Event]) -> Exception | None:
+        if len(events) <= 3:
+            return None
+        if not isinstance(error, psycopg.errors.QueryCanceled):
+            cut.clear()
+            assert cut.wait(patient(10))
+        return error
+
+    table = Table(refuse)
+    table.cut = cut.set  # type: ignore[method-assign]
+    promises = spilled(table, 20, Options(fresh=True, delivery_timeout=timedelta(seconds=0.05)))
+    assert table.rows == list(range(20))
+    assert {promise.result(0) for promise in promises} == {"outbox"}
+    assert table.sizes[:4] == [20, 10, 5, 2]
