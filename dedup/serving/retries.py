@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from dedup.retries import copies, storm
 from dedup.retries.aside import Held, Outage, Partition, Placed, Unfinished
 from dedup.retries.copies import Copy, Unwritable
+from dedup.retries.due import DueTimes, wait
 from dedup.retries.fate import DeadLetter, Later, decide
 from dedup.retries.held_states import Forgetful, NotKept, Place, State, States, is_of
 from dedup.retries.plan import Plan
@@ -24,6 +25,7 @@ from dovecote.process.rarely import Rarely
 from outbox import envelope
 from outbox.envelope import Delivery
 from outbox.errors import InvalidEvent
+from outbox.timestamps import milliseconds
 
 _log = logging.getLogger("dovecote.consumer.retries")
 
@@ -74,9 +76,10 @@ class Retries:
         spans: MakesSpans | None = None,
         now: Callable[[], int] = _now,
         failed: Callable[[], None] = _nothing,
+        waits: DueTimes | None = None,
     ) -> None:
         """Hold nothing yet; `failed` is called for each attempt that failed."""
-        self.plan, self._failed = plan, failed
+        self.plan, self._failed, self._waits = plan, failed, waits or DueTimes()
         self._letters, self._group, self._now = letters, group, now
         self._states, self._spans = states or Forgetful(), spans
         self._held: dict[Place, State] = {}
@@ -185,12 +188,14 @@ class Retries:
         """Return how long a held record, or one of a retry topic, has to wait until it is due."""
         if not self._held and record.topic not in self.retry_topics:
             return None
-        state = self._state(record)
+        state, written = self._state(record), None
         if state is None and record.topic in self.retry_topics:
-            state = copies.delivery(record)
+            state, written = copies.delivery(record), milliseconds(record.timestamp)
         due = None if state is None else state.not_before
-        wait = 0 if due is None else due - self._now()
-        return timedelta(milliseconds=wait) if wait > 0 else None
+        if due is None:
+            return None
+        left = self._waits.left(record[:3], due, wait(due, self._now(), written))
+        return timedelta(milliseconds=left) if left > 0 else None
 
     def place(self, record: Record, result: Unfinished, attempt: int) -> Placed | Held:
         """Put the record on a retry topic or among the dead letters, or hold its key."""
@@ -223,10 +228,12 @@ class Retries:
         """Forget a record's history."""
         self._states.drop(record)
         self._held.pop(record[:3], None)
+        self._waits.end(record[:3])
 
     def revoked(self, partitions: Collection[Partition]) -> None:
         """Forget held records: they are the next consumer's now."""
         gone = set(partitions)
+        self._waits.forget(gone)
         for place in [place for place in self._held if place[:2] in gone]:
             self._held.pop(place, None)
 
@@ -257,6 +264,7 @@ class Retries:
         # Kept first: if that raises, the caller comes again, and would find its attempt counted.
         self._states.keep(record, state)
         self._held[record[:3]] = State(stored(record.identity), state)
+        self._waits.begin(record[:3], fate.due, fate.due - now)
         attempt = copies.delivery(as_it_is).attempt
         return Held(timedelta(milliseconds=fate.due - now), attempt)
 
