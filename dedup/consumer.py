@@ -210,7 +210,6 @@ class Consumer:
         )
         self._commits = commits
         membership = Membership(
-            client,
             commits,
             self._certainty,
             patience=None if settings.partitions is not None else patience(settings.kafka),

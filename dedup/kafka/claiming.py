@@ -12,13 +12,12 @@ from typing import Protocol
 from dedup.kafka.membership import Membership
 from dedup.retries.aside import Partition
 from dedup.rules.lanes.assigned import Assigned
-from dedup.rules.lanes.lanes import Stretch
+from dedup.rules.lanes.lanes import Stretch, bar
 from dedup.rules.record import Record
 from dovecote.process.rarely import Rarely
 
 _rarely = Rarely(logging.getLogger("dovecote.consumer.inbox"))
 
-_PAUSE_SECONDS = 0.1
 _OUTAGE_SECONDS = 1.0
 
 
@@ -51,6 +50,8 @@ class Claiming:
         self._under_way: list[Stretch[Record]] = []
         self._numbers: Future[list[int]] | None = None
         self._not_before = 0.0
+        self._since: float | None = None
+        """Since when the group is asked; None: it is not."""
 
     def want(self, stretches: Iterable[Stretch[Record]]) -> None:
         """Request claims for stretches that are ready except for that; from any thread."""
@@ -79,25 +80,35 @@ class Claiming:
 
     def _begin(self, partitions: Iterable[Assigned]) -> None:
         # If nothing was polled yet there is no hurry.
-        if self._membership.confirmed(partitions):
+        if self._is_confirmed(partitions):
             found = [self._wanted.popleft() for _ in range(len(self._wanted))]
             self._under_way = [stretch for stretch in found if stretch.live]
             places = [(each.topic, each.partition) for each in self._under_way]
             self._numbers = self._threads.submit(self._claims.claim, places)
-        else:
-            self._not_before = time.monotonic() + _PAUSE_SECONDS
+
+    def _is_confirmed(self, partitions: Iterable[Assigned]) -> bool:
+        """Return whether the group has confirmed this member since it was first asked here."""
+        if self._since is None:
+            self._since = time.monotonic()
+        if not self._membership.confirmed(partitions, self._since):
+            return False
+        self._since = None
+        return True
 
     def _end(
         self, numbers: Future[list[int]], partitions: Iterable[Assigned]
     ) -> list[Stretch[Record]]:
+        error = numbers.exception()
+        if error is None and not self._is_confirmed(partitions):
+            return []
         stretches, self._under_way, self._numbers = self._under_way, [], None
-        if (error := numbers.exception()) is not None:
+        if error is not None:
             _rarely.warning("partitions cannot be claimed in the inbox, and wait: %s", error)
+            bar(stretches, "it cannot be claimed in the inbox", error)
             self._not_before = time.monotonic() + _OUTAGE_SECONDS
-        elif self._membership.confirmed(partitions):
-            for stretch, number in zip(stretches, numbers.result(), strict=True):
-                if stretch.claim is not None:
-                    stretch.claim.number = number
-            return [stretch for stretch in stretches if stretch.live]
-        self._wanted.extend(stretches)
-        return []
+            self._wanted.extend(stretches)
+            return []
+        for stretch, number in zip(stretches, numbers.result(), strict=True):
+            if stretch.claim is not None:
+                stretch.claim.number = number
+        return [stretch for stretch in stretches if stretch.live]

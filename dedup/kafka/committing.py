@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -12,15 +12,19 @@ from dedup.rules.lanes.assigned import Assigned
 from dedup.rules.lanes.offset_metadata import LIMIT
 from dedup.rules.lanes.offsets import Commit
 from dedup.serving.within import within
+from dovecote.process.rarely import Rarely
 
 if TYPE_CHECKING:
     from dedup.tracing.consuming import Committing, ConsumerSpans
 
 _log = logging.getLogger("dovecote.consumer.commit")
+_rarely = Rarely(_log, most=1)
 
 # Do not wait for ever for a callback that never comes: its request has timed out by then.
 _LONGEST_SECONDS = 15.0
 _ANSWER_SECONDS = 10.0
+# By then every request of the client has been answered, or has timed out.
+_LOST_SECONDS = 120.0
 
 _HURRY_SECONDS = 0.05
 
@@ -41,6 +45,14 @@ Committed: TypeAlias = Callable[[str, int, int], None]
 """Called for each offset that is committed: topic, partition, offset."""
 
 Asked: TypeAlias = dict[tuple[str, int], tuple[Assigned, Commit]]
+
+
+class _Question(NamedTuple):
+    """A commit that shows whether the group has this member."""
+
+    member: str
+    sent: float
+    topic: str
 
 
 class Commits:
@@ -70,6 +82,22 @@ class Commits:
         self._next = self._deadline = 0.0
         self._limit = LIMIT
         """How much metadata the broker takes, as far as known."""
+        self.taken = -math.inf
+        """When the newest commit was sent that `ask` has sent, and that the group has taken."""
+        self._unanswered = 0
+        self._question: _Question | None = None
+        self._refused: KafkaError | None = None
+        self._refusals = 0
+        self._trouble = ""
+
+    @property
+    def trouble(self) -> str:
+        """Why the group has not taken what `ask` has sent; empty: it has, or may do so soon."""
+        if self._question is not None:
+            silent = time.monotonic() - self._question.sent
+            if silent > _ANSWER_SECONDS:
+                return f"the group has not answered a commit for {silent:.0f} s"
+        return self._trouble
 
     @property
     def are_awaited(self) -> bool:
@@ -99,11 +127,72 @@ class Commits:
         self._end_span(TimeoutError())  # the commit before was never answered
         self._span = self._begin_span(asked)
         try:
-            self._client.commit(offsets=_offsets(asked), asynchronous=True)
+            self._send(_offsets(asked))
         except KafkaException as error:
             self._failed(error.args[0])
 
-    def places(self, partitions: Iterable[Assigned]) -> Iterator[TopicPartition]:
+    def ask(self, partitions: Iterable[Assigned]) -> bool:
+        """
+        Send a commit whose answer shows whether the group has this member, if none is on its way.
+
+        Its coordinator takes a commit only from members of the present generation. Nobody waits
+        here: while a thread waits in the client, no other one gets in. False: nothing was polled
+        that could be committed.
+        """
+        now = time.monotonic()
+        if self._question is not None and now - self._question.sent < _LOST_SECONDS:
+            return True
+        if not (places := list(self._places(partitions))):
+            self._trouble = ""
+            return False
+        if self._question is not None:
+            self._unanswered = 0
+        # One topic may be refused, which we may not read, or which is gone. That says nothing of
+        # the group, and another topic is tried next.
+        place = places[self._refusals % len(places)]
+        # Without an id, and if the group is empty, the coordinator might take it as a commit from
+        # outside.
+        question = _Question(self._client.memberid() or "", now, place.topic)
+        self._question, self._refused = question, None
+        try:
+            self._send([place])
+        except KafkaException as error:
+            self._refuse(question, error.args[0])
+        return True
+
+    def _send(self, offsets: list[TopicPartition]) -> None:
+        self._unanswered += 1
+        try:
+            self._client.commit(offsets=offsets, asynchronous=True)
+        except KafkaException:
+            self._unanswered -= 1
+            raise
+
+    def _hear(self, refused: KafkaError | None) -> None:
+        """
+        Take an answer for what `ask` has sent, once no other one can come.
+
+        The client does not say which commit it answers. So all have to be answered, and taken.
+        """
+        self._unanswered = max(0, self._unanswered - 1)
+        question = self._question
+        if question is None:
+            return
+        self._refused = self._refused or refused
+        if self._unanswered:
+            return
+        self._question = None
+        if self._refused is not None:
+            self._refuse(question, self._refused)
+        elif question.member and self._client.memberid() == question.member:
+            self.taken, self._trouble = question.sent, ""
+
+    def _refuse(self, question: _Question, error: KafkaError) -> None:
+        self._question, self._refusals = None, self._refusals + 1
+        self._trouble = f"the group does not take a commit of {question.topic}: {error.str()}"
+        _rarely.warning("%s", self._trouble)
+
+    def _places(self, partitions: Iterable[Assigned]) -> Iterator[TopicPartition]:
         """Yield a possible commit of each topic: of its first partition that has one."""
         seen: set[str] = set()
         for assigned in partitions:
@@ -113,8 +202,9 @@ class Commits:
             seen.add(topic)
             yield TopicPartition(topic, number, commit.offset, commit.metadata)
 
-    def answered(self, error: KafkaError | None, partitions: Iterable[TopicPartition]) -> None:
+    def answered(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
         """Take the broker's answer; the client calls this from within `poll`."""
+        self._hear(error or next(filter(None, (each.error for each in partitions)), None))
         asked = self._asked
         if error is not None:
             self._failed(error)
@@ -129,6 +219,8 @@ class Commits:
                 failure, assigned.changed = each.error, True
             elif commit.offset == each.offset:
                 self._confirm(assigned, commit)
+            else:
+                assigned.changed = True  # the answer was to `ask`
         if failure is not None:
             self._failed(failure)
         else:

@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from dedup.rules.claim import Claim
+from outbox.errors import first_line
 
 R = TypeVar("R")
 
@@ -42,6 +43,10 @@ class Stretch(Generic[R]):
     """Whether completed records are still committed: until the stretch has been drained."""
 
     opened: bool = False
+
+    barred: str = ""
+    """Why none of its records may be handled; empty: nothing is known to be in the way."""
+
     at_work: int = 0
     """Lanes that were taken and not given back."""
 
@@ -140,7 +145,7 @@ class Lanes(Generic[R]):
 
     def open(self, stretch: Stretch[R]) -> None:
         """Put lanes in line that waited for the stretch to be opened."""
-        stretch.opened = True
+        stretch.opened, stretch.barred = True, ""
         waiting, stretch.unopened = stretch.unopened, []
         for lane in waiting:
             self._line_up(lane)
@@ -250,6 +255,12 @@ class Lanes(Generic[R]):
         lane.busy = False
         if lane.home is not None:
             del lane.home[lane.key]
+
+
+def bar(stretches: Iterable[Stretch[R]], what: str, error: BaseException) -> None:
+    """Note why none of the records of these may be handled, until the stretches are opened."""
+    for stretch in stretches:
+        stretch.barred = f"{what}: {first_line(error)}"
 
 
 def _leave(lane: Lane[R]) -> None:

@@ -1,15 +1,16 @@
 """After a gap nothing is certain until the group's coordinator has taken a commit."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from dedup.kafka.claiming import Claiming
+from dedup.kafka.committing import Commits
 from dedup.kafka.membership import Membership, patience
 from dedup.rules.claim import Claim
 from dedup.rules.lanes.assigned import Assigned, assigned
@@ -19,44 +20,39 @@ from dedup.rules.record import Record
 from dedup.serving.certainty import Certainty
 from tests.support.waiting import until
 
-REFUSED = KafkaException(KafkaError(KafkaError.UNKNOWN_MEMBER_ID))
+REFUSED = KafkaError(KafkaError.UNKNOWN_MEMBER_ID)
 
 
 @dataclass
 class Coordinator:
-    """Takes commits of its member, or of nobody, in the form of a client's request."""
+    """Takes commits of its member, or of nobody; the answers come with `poll`."""
 
     member: str = "m-1"
     takes: bool = True
     asked: list[str] = field(default_factory=list)
-    meanwhile: Callable[[], None] = lambda: None
     refuses: dict[str, int] = field(default_factory=dict)
     """Topics whose offsets it refuses, by the error."""
+    unanswered: list[list[TopicPartition]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        client: Any = self
+        self.commits = Commits(client, every=3_600, counted=lambda _: None)
 
     def memberid(self) -> str:
         return self.member
 
-    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
-        assert not asynchronous
+    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> None:
+        assert asynchronous
         self.asked.append("commit")
-        self.meanwhile()
-        if (code := self.refuses.get(offsets[0].topic)) is not None:
-            raise KafkaException(KafkaError(code))
-        if not self.takes:
-            raise REFUSED
-        return offsets
+        self.unanswered.append(offsets)
 
-
-class Finds:
-    """Finds the first partition of each topic that has an offset."""
-
-    def places(self, partitions: Iterable[Assigned]) -> list[TopicPartition]:
-        found: dict[str, TopicPartition] = {}
-        for each in partitions:
-            topic, offset = each.stretch.topic, each.offsets.position
-            if offset is not None and topic not in found:
-                found[topic] = TopicPartition(topic, each.stretch.partition, offset)
-        return [*found.values()]
+    def poll(self) -> None:
+        """Answer all commits."""
+        while self.unanswered:
+            offsets = self.unanswered.pop(0)
+            codes = [self.refuses[each.topic] for each in offsets if each.topic in self.refuses]
+            error = None if self.takes else REFUSED
+            self.commits.answered(KafkaError(codes[0]) if codes else error, offsets)
 
 
 @pytest.fixture
@@ -65,14 +61,25 @@ def coordinator() -> Coordinator:
 
 
 def membership(
-    coordinator: Any, certainty: Certainty | None = None, *, seconds: float | None = 10
+    coordinator: Coordinator, certainty: Certainty | None = None, *, seconds: float | None = 10
 ) -> Membership:
-    return Membership(coordinator, Finds(), certainty or Certainty(), patience=seconds)
+    return Membership(coordinator.commits, certainty or Certainty(), patience=seconds)
 
 
 def has(offset: int | None, topic: str = "t") -> Assigned:
     lanes = Lanes[Record]()
     return assigned(lanes.begin(topic, 0), Offsets(offset), max_skew=10)
+
+
+def confirmed(coordinator: Coordinator, *partitions: Assigned) -> bool:
+    """Ask until there is an answer for each topic; return whether one of them is a proof."""
+    since, member = time.monotonic(), membership(coordinator)
+    for _ in partitions:
+        member._not_before = 0.0
+        if member.confirmed(partitions, since):
+            return True
+        coordinator.poll()
+    return bool(member.confirmed(partitions, since))
 
 
 def test_it_is_certain_while_the_poll_thread_comes_by(coordinator: Coordinator) -> None:
@@ -93,10 +100,27 @@ def test_behind_a_gap_it_is_certain_once_a_commit_was_taken(
     certainty = Certainty(until=time.monotonic() - 1)
     member = membership(coordinator, certainty)
     member.beat([has(5)])
+    assert certainty.until < time.monotonic()
+    coordinator.poll()
+    member.beat([has(5)])
     assert (certainty.until > time.monotonic()) is takes
     # It is not asked all the time.
     member.beat([has(5)])
     assert coordinator.asked == ["commit"]
+
+
+def test_a_commit_that_was_sent_before_a_gap_is_no_proof_after_it(
+    coordinator: Coordinator,
+) -> None:
+    certainty = Certainty(until=time.monotonic() - 1)
+    member = membership(coordinator, certainty)
+    member.beat([has(5)])
+    coordinator.poll()
+    coordinator.commits.taken -= 11
+    member._not_before = 0.0
+    member.beat([has(5)])
+    assert certainty.until < time.monotonic()
+    assert coordinator.asked == ["commit", "commit"]
 
 
 def test_with_nothing_polled_it_is_certain(coordinator: Coordinator) -> None:
@@ -112,12 +136,44 @@ def test_who_shares_with_nobody_asks_nobody(coordinator: Coordinator) -> None:
 
 
 def test_a_commit_is_no_answer_where_it_is_not_this_members(coordinator: Coordinator) -> None:
-    member = membership(coordinator)
-    assert member.confirmed([has(5)])
-    coordinator.meanwhile = lambda: setattr(coordinator, "member", "m-2")
-    assert not member.confirmed([has(5)])
+    assert confirmed(coordinator, has(5))
+    member, since = membership(coordinator), time.monotonic()
+    member.confirmed([has(5)], since)
+    coordinator.member = "m-2"
+    coordinator.poll()
+    assert not member.confirmed([has(5)], since)
     coordinator.member = ""
-    assert not member.confirmed([has(5)])
+    assert not confirmed(coordinator, has(5))
+
+
+def test_a_silent_coordinator_keeps_nobody_waiting_and_is_asked_once(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dedup.kafka.committing._ANSWER_SECONDS", 0)
+    since, member = time.monotonic(), membership(coordinator)
+    for _ in range(3):
+        member._not_before = 0.0
+        assert member.confirmed([has(5)], since) is False
+    assert coordinator.asked == ["commit"]
+    assert "has not answered" in member.trouble
+    coordinator.poll()
+    assert member.confirmed([has(5)], since) is True
+    assert member.trouble == ""
+
+
+def test_an_answer_to_an_earlier_commit_is_no_proof(coordinator: Coordinator) -> None:
+    each = has(5)
+    each.confirmed, each.changed = None, True
+    coordinator.commits.tick([each])
+    since, member = time.monotonic(), membership(coordinator)
+    member.confirmed([each], since)
+    assert coordinator.asked == ["commit", "commit"]
+    first, second = coordinator.unanswered
+    coordinator.commits.answered(None, first)
+    assert member.confirmed([each], since) is False
+    coordinator.commits.answered(REFUSED, second)
+    assert member.confirmed([each], since) is False
+    assert "does not take a commit of t" in member.trouble
 
 
 def test_a_gap_may_be_half_a_session() -> None:
@@ -144,12 +200,12 @@ class Inbox:
         return [self.number for _ in partitions]
 
 
-def claimed(claiming: Claiming, partition: Assigned) -> None:
-    until(
-        lambda: partition.stretch in claiming.claimed([partition]),
-        within=10,
-        what="a claim",
-    )
+def claimed(claiming: Claiming, partition: Assigned, coordinator: Coordinator) -> None:
+    def is_claimed() -> bool:
+        coordinator.poll()
+        return partition.stretch in claiming.claimed([partition])
+
+    until(is_claimed, within=10, what="a claim")
 
 
 @pytest.mark.parametrize("away", [0, 1])
@@ -164,13 +220,13 @@ def test_a_claim_is_between_two_answers_of_the_group(coordinator: Coordinator, a
             refused=lambda: refusals.append(None),
         )
         claiming.want([partition.stretch])
-        claimed(claiming, partition)
+        claimed(claiming, partition, coordinator)
         assert coordinator.asked == ["commit", "claim"] * away + ["commit", "claim", "commit"]
         assert claim.number == 1
 
         # A refused claim is made again, once.
         claim.refused = 1
-        claimed(claiming, partition)
+        claimed(claiming, partition, coordinator)
         assert (claim.number, len(refusals)) == (2, 1)
 
 
@@ -186,11 +242,12 @@ def test_who_is_no_member_any_more_takes_no_claim_from_others(coordinator: Coord
             refused=lambda: None,
         )
         claiming.want([partition.stretch])
-        until(
-            lambda: not claiming.claimed([partition]) and len(coordinator.asked) > 1,
-            within=10,
-            what="two questions",
-        )
+
+        def is_asked_twice() -> bool:
+            coordinator.poll()
+            return not claiming.claimed([partition]) and len(coordinator.asked) > 1
+
+        until(is_asked_twice, within=10, what="two questions")
     assert set(coordinator.asked) == {"commit"}
 
 
@@ -205,14 +262,42 @@ def test_who_is_no_member_any_more_takes_no_claim_from_others(coordinator: Coord
 def test_a_topic_whose_offsets_are_refused_does_not_stop_the_others(
     coordinator: Coordinator, code: int
 ) -> None:
-    member = membership(coordinator)
     coordinator.refuses = {"gone": code}
-    assert member.confirmed([has(5, "gone"), has(7, "gone"), has(5)]) is True
+    assert confirmed(coordinator, has(5, "gone"), has(7, "gone"), has(5)) is True
     assert coordinator.asked == ["commit", "commit"]
     coordinator.takes = False
-    assert member.confirmed([has(5, "gone"), has(5)]) is False
+    assert confirmed(coordinator, has(5, "gone"), has(5)) is False
 
 
-def test_a_refusal_for_the_topic_alone_is_no_proof(coordinator: Coordinator) -> None:
+def test_a_refusal_for_the_topic_alone_is_no_proof_and_the_reason_is_known(
+    coordinator: Coordinator,
+) -> None:
     coordinator.refuses = {"gone": KafkaError.TOPIC_AUTHORIZATION_FAILED}
-    assert membership(coordinator).confirmed([has(5, "gone"), has(None)]) is False
+    assert confirmed(coordinator, has(5, "gone"), has(None)) is False
+    said = coordinator.commits.trouble
+    assert said.startswith("the group does not take a commit of gone: ")
+    assert confirmed(coordinator, has(5)) is True
+    assert coordinator.commits.trouble == ""
+
+
+def test_why_nothing_can_be_claimed_is_known_until_it_is_claimed(coordinator: Coordinator) -> None:
+    partition = has(5)
+    partition.stretch.claim = Claim()
+    with ThreadPoolExecutor(1) as threads:
+        claiming = Claiming(
+            Inbox(coordinator, away=1),
+            membership(coordinator),
+            threads=threads,
+            refused=lambda: None,
+        )
+        claiming.want([partition.stretch])
+
+        def is_barred() -> bool:
+            coordinator.poll()
+            return not claiming.claimed([partition]) and partition.stretch.barred != ""
+
+        until(is_barred, within=10, what="that it cannot be claimed")
+        assert partition.stretch.barred == "it cannot be claimed in the inbox: away"
+        claimed(claiming, partition, coordinator)
+    Lanes[Record]().open(partition.stretch)
+    assert partition.stretch.barred == ""
