@@ -23,6 +23,8 @@ class Levels:
     """Topics that cannot be read."""
     held: str = ""
     """Partitions that do not go on, because of a record or of a transaction."""
+    barred: str = ""
+    """Why records are not begun."""
     assigned: int = 1
     waits: bool = False
     """Whether all records in memory wait for a time that was set for them."""
@@ -176,6 +178,7 @@ class Health:
                 handler=levels.oldest,
                 lacking=levels.lacking if levels.held else self.lacking,
                 held=levels.held,
+                barred=levels.barred,
                 unmoved=self.unmoved,
                 inbox=inbox,
                 assigned=levels.assigned,

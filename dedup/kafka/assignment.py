@@ -24,7 +24,7 @@ from dedup.retries.aside import Aside, Partition
 from dedup.rules.claim import Claim
 from dedup.rules.identity import of_topic
 from dedup.rules.lanes.assigned import Assigned, assigned
-from dedup.rules.lanes.lanes import Stretch
+from dedup.rules.lanes.lanes import Stretch, bar
 from dedup.rules.lanes.offsets import Offsets
 from dedup.rules.record import Record
 from dedup.rules.starting import is_of_another, onward
@@ -336,6 +336,7 @@ class Assignment:
                 self._aside.assigned(names)
             except Exception as error:  # noqa: BLE001  # it is logged, and tried again
                 _log.warning("%s cannot be started yet: %s", _names(names), error)
+                bar(stretches, "it cannot be started yet", error)
                 self._closed.wait(wait)
                 wait = min(2 * wait, _LONGEST_OUTAGE_SECONDS)
             else:

@@ -302,6 +302,7 @@ class Polling:
         self._health.levels = Levels(
             lacking=lacking,
             held=stuck,
+            barred=self._barred(),
             assigned=len(self._assigned),
             waits=waits,
             in_memory=records,
@@ -343,6 +344,16 @@ class Polling:
                 found.append(unmoved.standing(place, position, end, seconds=seconds, why=why))
         return found
 
+    def _barred(self) -> str:
+        """Return why records are not begun; empty: nothing is known to be in the way."""
+        places = sorted(
+            (place, each.stretch.barred)
+            for place, each in self._assigned.items()
+            if each.stretch.barred
+        )
+        first = next((f"{topic}/{number}: {why}" for (topic, number), why in places), "")
+        return self._membership.trouble or first
+
     def _why(self, each: Assigned) -> str:
         """Return why a partition's offset may stand still."""
         waits = each.stretch.waits.get(each.offsets.position or 0)
@@ -355,7 +366,7 @@ class Polling:
         if each.paused:
             return "no more is read, because the records in memory are too many"
         if not each.stretch.opened:
-            return "its partition is not opened yet"
+            return each.stretch.barred or "its partition is not opened yet"
         return "the client has read nothing from there on"
 
 

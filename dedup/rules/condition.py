@@ -7,6 +7,9 @@ from dovecote.process.states import MINUTE, State
 
 Role: TypeAlias = Literal["starting", "consuming", "stopped"]
 
+_LASTING = 5.0
+"""A refusal of the group that passes by itself, with a rebalance, takes less than this."""
+
 _STORM = 20
 """With fewer failures than this within the minute, a share of them is chance."""
 
@@ -36,6 +39,8 @@ class ConsumerSeen:
     """Topics and partitions that cannot be read."""
     held: str = ""
     """Partitions that do not go on, because of a record or of a transaction."""
+    barred: str = ""
+    """Why records are not begun: the group does not confirm the member, or nothing is claimed."""
     unmoved: str = ""
     """Partitions whose offsets do not move."""
     inbox: str = ""
@@ -83,9 +88,13 @@ def _stuck(seen: ConsumerSeen) -> tuple[State, str] | None:  # noqa: PLR0911  # 
     if seen.inbox:
         return State.FAILING, f"the inbox: {seen.inbox}"
     if seen.progressed > seen.stall_after:
+        why = "; ".join(each for each in (seen.barred, seen.lacking) if each)
         return State.STALLED, (
             f"records are in memory and none was completed for {seen.progressed:.0f} s"
+            + (f": {why}" if why else "")
         )
+    if seen.barred and seen.progressed > _LASTING:
+        return State.FAILING, f"no record is begun: {seen.barred}"
     if seen.lacking:
         return State.FAILING, f"progressing, but {seen.lacking}"
     if seen.held or seen.unmoved:

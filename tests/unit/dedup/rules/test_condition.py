@@ -24,6 +24,18 @@ from dovecote.process.states import State
         ({"away": 61.0}, State.FAILING, "not a member of the group for 61 s"),
         ({"polled": 61.0}, State.STALLED, "not polled for 61 s"),
         ({"progressed": 61.0, "in_memory": 1}, State.STALLED, "none was completed for 61 s"),
+        (
+            {"progressed": 61.0, "lacking": "topic 'x' cannot be read"},
+            State.STALLED,
+            "none was completed for 61 s: topic 'x' cannot be read",
+        ),
+        ({"progressed": 61.0, "barred": "no right"}, State.STALLED, "for 61 s: no right"),
+        (
+            {"progressed": 6.0, "in_memory": 1, "barred": "no right"},
+            State.FAILING,
+            "no record is begun: no right",
+        ),
+        ({"progressed": 4.0, "in_memory": 1, "barred": "moves"}, State.WORKING, "at work"),
         ({"answered": None}, State.STARTING, "not answered yet"),
         ({"answered": 61.0}, State.UNKNOWN, "not heard for 61 s"),
         # Records.
