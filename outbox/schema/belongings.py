@@ -209,6 +209,35 @@ _RELATIONS = """SELECT c.oid, c.relkind FROM pg_class AS c
 _PROCEDURES = """SELECT oid FROM pg_proc
          WHERE pronamespace = here AND {ours}({functions})"""
 
+# Our functions run as their owner and call each other, so all of them need the same one. The role
+# that runs an upgrade owns at first the things that it makes, and may be a superuser or a member
+# of that owner.
+ONE_OWNER = """
+DO $owner$
+DECLARE
+    here  CONSTANT oid := (SELECT oid FROM pg_namespace WHERE nspname = {name});
+    owner CONSTANT oid := (SELECT relowner FROM pg_class
+                            WHERE oid = $name${schema}.migrations$name$::regclass);
+    maker CONSTANT oid := (SELECT oid FROM pg_roles WHERE rolname = current_user);
+    one text;
+BEGIN
+    IF maker = owner THEN
+        RETURN;
+    END IF;
+    FOR one IN
+        SELECT format('%s %s', CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END,
+                      c.oid::regclass)
+          FROM ({relations}) AS ours JOIN pg_class AS c USING (oid) WHERE c.relowner = maker
+        UNION ALL
+        SELECT format('FUNCTION %s', p.oid::regprocedure)
+          FROM ({procedures}) AS ours JOIN pg_proc AS p USING (oid) WHERE p.proowner = maker
+    LOOP
+        EXECUTE format('ALTER %s OWNER TO %s', one, owner::regrole);
+    END LOOP;
+END
+$owner$;
+"""
+
 # Runs after every step, so that PUBLIC has no rights to what it made, whatever the default
 # privileges say. Objects that others have put into the schema since then are theirs.
 NOTHING_FOR_PUBLIC = """

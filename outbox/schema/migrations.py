@@ -25,6 +25,7 @@ from outbox.schema.belongings import (
     INSTALLED,
     LEDGER,
     NOTHING_FOR_PUBLIC,
+    ONE_OWNER,
     PATIENCE,
     TURN,
     Belongings,
@@ -137,6 +138,7 @@ class Migrations:
             *((step.version, step.render(schema)) for step in steps),
             (None, functions),
             *((step.version, fill(step.after, schema)) for step in steps if step.after),
+            (None, ours.fill(ONE_OWNER, schema)),
             (None, ours.fill(NOTHING_FOR_PUBLIC, schema)),
         ]
 
@@ -207,6 +209,9 @@ class Migrations:
             missing = [step for step in self.steps() if step.version > installed]
             if missing:
                 cursor(conn).execute(self.script(schema, since=installed).encode())
+            else:
+                # An earlier version may have left some of it to the role that upgraded it.
+                cursor(conn).execute(self.belongings().fill(ONE_OWNER, schema).encode())
             if grants:
                 _grant(conn, schema, grants)
         return missing

@@ -11,7 +11,7 @@ from psycopg.conninfo import make_conninfo
 
 from dedup.inbox import schema as inbox_schema
 from dovecote.push.store import schema as push_schema
-from outbox import schema
+from outbox import Event, schema, write
 from outbox.schema import capture, steps
 from outbox.schema.migrations import Migrations
 from outbox.schema.templates import fill
@@ -205,6 +205,52 @@ def test_every_version_of_the_outbox_comes_to_the_catalogue_of_a_new_one(
         upgrade(conn, version, roles)
     assert catalogue(owned, "outbox") == fresh["outbox"]
     assert as_in_the_files(owned, OUTBOX, "outbox")
+
+
+@pytest.mark.parametrize("upgrade", [by_init, by_printed_sql, by_statements])
+@pytest.mark.parametrize("version", [1, 3, 15])
+def test_an_upgrade_by_another_role_leaves_everything_to_the_owner(
+    stack: Servers,
+    owned: str,
+    roles: list[str],
+    fresh: dict[str, list[tuple[Any, ...]]],
+    version: int,
+    upgrade: Upgrade,
+) -> None:
+    owner, writer, relay, member = roles
+    with psycopg.connect(owned) as conn:
+        conn.execute(old_schemas.script(version).encode())
+        name = conn.info.dbname
+    by = make_conninfo(stack.postgres.dsn, dbname=name)
+    with psycopg.connect(by) as admin:
+        if version == 1:
+            admin.execute(f"GRANT {owner} TO {member}; SET LOCAL ROLE {member}".encode())
+        upgrade(admin, version, roles)
+        admin.execute(f"RESET ROLE; REVOKE {owner} FROM {member}".encode())
+        # An earlier version left it to that role; a second run by the same one mends that.
+        admin.execute("ALTER FUNCTION outbox.restricts_topics OWNER TO CURRENT_USER")
+        schema.install(admin)
+    # A new installation by the owner itself has the same owners and the same rights.
+    assert catalogue(owned, "outbox") == fresh["outbox"]
+    with psycopg.connect(make_conninfo(owned, user=writer)) as conn:
+        write(conn, Event(topic="orders", type="OrderPlaced"))
+    with psycopg.connect(make_conninfo(owned, user=relay)) as conn:
+        assert conn.execute("SELECT outbox.settle_shards('shop', '{shop}')").fetchone() == (1,)
+
+
+def test_the_inbox_and_push_are_their_owners_too_whoever_upgrades_them(
+    stack: Servers, owned: str, roles: list[str], fresh: dict[str, list[tuple[Any, ...]]]
+) -> None:
+    with psycopg.connect(owned) as conn:
+        for part, version in (("inbox", old_schemas.INBOX), ("push", old_schemas.PUSH)):
+            conn.execute(old_schemas.script(version, part, part=part).encode())
+        name = conn.info.dbname
+    with psycopg.connect(make_conninfo(stack.postgres.dsn, dbname=name)) as admin:
+        inbox_schema.install(admin, consumers=[roles[3]])
+        push_schema.install(admin, roles=[roles[3]])
+    assert {part: catalogue(owned, part) for part in ("inbox", "push")} == {
+        part: fresh[part] for part in ("inbox", "push")
+    }
 
 
 @pytest.mark.parametrize("version", range(1, old_schemas.INBOX + 1))
