@@ -97,7 +97,8 @@ class RelaySettings(Settings):
     """Most events in one Kafka transaction."""
 
     batch_bytes: int = Field(default=16_000_000, ge=1_000)
-    """Most bytes of keys and values in one transaction (a single larger event is one alone)."""
+    """Most bytes of keys, values and headers in one transaction (a single larger event is one
+    alone)."""
 
     poll_min: PositiveDuration = timedelta(milliseconds=1)
     """Shortest time from one poll of the table to the next while events flow."""

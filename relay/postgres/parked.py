@@ -441,7 +441,9 @@ class ParkedStore:
     def due(self, command: Command, *, after: int, most: int, most_bytes: int) -> list[Due]:
         """Return the next events that `command` is about, in the order of the stream."""
         found = self._execute(
-            "WITH due AS (SELECT p.number, coalesce(sum(octet_length(p.value)) OVER (ORDER BY"
+            "WITH due AS (SELECT p.number, coalesce(sum(coalesce(octet_length(p.value), 0)"
+            " + coalesce(octet_length(p.key), 0) + coalesce(octet_length(p.subject), 0)"
+            " + coalesce(pg_column_size(p.header_values), 0)) OVER (ORDER BY"
             " p.number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS bytes"
             " FROM {parked} AS p, {commands} AS c WHERE p.name = %(name)s"
             " AND c.number = %(command)s AND {matches} AND p.number > %(after)s"

@@ -20,7 +20,7 @@ class Batch:
     rows: Sequence[Row]
     cursor: Place
     size: int
-    """Bytes of keys and values, or a little more."""
+    """Bytes of the events by `size_of`, or a little more."""
     keep: bool = False
     """Make the cursor durable even if there are no rows: the server waits for it."""
     lsn: str | None = None

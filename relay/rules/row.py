@@ -27,6 +27,7 @@ KEY: Final = 4
 VALUE: Final = 5
 TYPE: Final = 6
 """None if the event was too large to be read; others may be None as well then."""
+SUBJECT: Final = 8
 HEADER_NAMES: Final = 10
 HEADER_VALUES: Final = 11
 
@@ -48,5 +49,9 @@ def is_left(row: Row) -> bool:
 
 
 def size_of(row: Row) -> int:
-    """Return the bytes of an event's key and value."""
-    return len(row[KEY] or b"") + len(row[VALUE] or b"")
+    """Return roughly the bytes of an event: those of its key, value, headers and subject."""
+    size = len(row[KEY] or b"") + len(row[VALUE] or b"")
+    if row[HEADER_NAMES] or row[SUBJECT]:
+        size += len(row[SUBJECT] or "") + sum(map(len, row[HEADER_NAMES] or ()))
+        size += sum(len(each) for each in row[HEADER_VALUES] or () if each)
+    return size

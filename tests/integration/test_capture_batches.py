@@ -87,6 +87,20 @@ def test_a_window_is_split_where_its_values_are_large(dsn: str) -> None:
         ]
 
 
+def test_headers_and_subjects_count_in_the_bytes_of_a_batch(dsn: str) -> None:
+    with capturing(dsn, size=100_000) as capture, psycopg.connect(dsn) as conn:
+        conn.execute(
+            "SELECT outbox.append('t', NULL, NULL, 'T', subject => repeat(md5(n::text), 300),"
+            " header_names => '{a, b}', header_values => ARRAY[NULL, (SELECT"
+            " string_agg(sha256((n || '/' || i)::text::bytea), '')"
+            " FROM generate_series(1, 625) AS i)]) FROM generate_series(1, 20) AS n"
+        )
+        conn.commit()
+        batches = [batch for batch in capture.batches(Cursor()) if batch.rows]
+        assert [len(batch.rows) for batch in batches] == [4] * 5
+        assert {batch.size for batch in batches} == {4 * (9_600 + 20_000 + 2)}
+
+
 @pytest.mark.parametrize("count", [1, LARGE])
 def test_a_batch_says_up_to_where_the_log_holds_its_commits(dsn: str, count: int) -> None:
     with capturing(dsn, rows=400) as capture, psycopg.connect(dsn) as conn:

@@ -1,5 +1,6 @@
 """A request for parked events is done to those that were meant."""
 
+import random
 import uuid
 
 import psycopg
@@ -66,6 +67,23 @@ def test_what_is_asked_of_an_event_that_is_read_again_is_done(database: str) -> 
         (command,) = store.commands()
         (due,) = store.due(command, after=0, most=10, most_bytes=1_000)
         assert (due.number, due.row[1]) == (1, id_)
+
+
+def test_headers_and_keys_count_in_the_bytes_that_are_requeued_at_once(database: str) -> None:
+    with psycopg.connect(installed(database), autocommit=True) as conn:
+        store, desk = ParkedStore(conn, "outbox", "shop"), Desk(conn, "outbox", "shop")
+        parked = []
+        for number in range(6):
+            event = unpublishable(str(uuid.uuid4()), number, holds=False)
+            content = (random.randbytes(4_000), None, *event.row[6:10])
+            row = (*event.row[:4], *content, ["a"], [random.randbytes(5_000)])
+            parked.append(event._replace(row=row))
+        store.park(parked, 1)
+        desk.ask("requeue", EVERYTHING)
+        command = store.commands()[0]
+        # The event with which the bound is passed is the last one.
+        due = store.due(command, after=0, most=10, most_bytes=10_000)
+        assert [each.number for each in due] == [1, 2]
 
 
 def test_one_id_that_is_written_twice_to_the_log_is_two_events(database: str) -> None:

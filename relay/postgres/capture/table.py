@@ -38,7 +38,7 @@ from relay.rules.batch import FIRST_ROWS, Batch
 from relay.rules.places.lsn import NOWHERE, parse_lsn
 from relay.rules.places.progress import Cursor, Newest, Origin, Place
 from relay.rules.places.snapshot import BEGINNING, Snapshot
-from relay.rules.row import KEY, POSITION, TYPE, VALUE, Row, identity, size_of
+from relay.rules.row import POSITION, TYPE, Row, identity, size_of
 from relay.rules.sharding import Shard
 
 _log = logging.getLogger("dovecote.relay")
@@ -435,7 +435,7 @@ class TableCapture:
         chunk = _CHUNK if capabilities.has_stream_chunked() else 1
         for row in self._conn.cursor().stream(query, params, binary=True, size=chunk):
             rows.append(row)
-            size += len(row[VALUE] or b"") + len(row[KEY] or b"")
+            size += size_of(row)
             if size >= self._batch_bytes:
                 yield rows, size
                 rows, size = [], 0

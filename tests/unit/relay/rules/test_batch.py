@@ -27,6 +27,18 @@ def test_what_fits_is_not_divided() -> None:
     assert split(whole(Cursor(ONE), Cursor(TWO), row(1, 99)), rows=1, size=1) is None
 
 
+def test_an_event_of_headers_alone_has_a_size_by_which_a_batch_is_divided() -> None:
+    def headed(position: int) -> Row:
+        bare = made.row(position, key=None)
+        return (*bare[:5], None, *bare[6:8], "subject", None, ["a", "b"], [b"h" * 100, None])
+
+    batch = whole(Cursor(ONE), Cursor(TWO), *map(headed, range(1, 6)))
+    assert batch.size == 5 * (len("subject") + len("ab") + 100)
+    parts = split(batch, rows=99, size=250)
+    assert parts is not None
+    assert [len(part.rows) for part in parts] == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("rows", "size", "first"), [(2, 99, 2), (9, 25, 2), (9, 1, 1), (3, 30, 3)]
 )
