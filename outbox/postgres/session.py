@@ -32,7 +32,9 @@ create objects in `public`.
 _RELIED_ON = (
     f"{OWN_FUNCTIONS_ONLY}; SET row_security = off; SET standard_conforming_strings = on;"
     " SET array_nulls = on; SET quote_all_identifiers = off; SET transform_null_equals = off;"
-    " SET DateStyle = 'ISO, MDY'; SET IntervalStyle = postgres;"
+    # Events may have times from the first second of year 1 to the last one of 9999, in UTC. Python
+    # cannot hold them in every other zone.
+    " SET DateStyle = 'ISO, MDY'; SET IntervalStyle = postgres; SET TimeZone = 'UTC';"
     # In the other form the driver reads more than there is of an empty value in a list.
     " SET bytea_output = hex;"
     # Kafka's side relies on our writes: a crash must not take them back.

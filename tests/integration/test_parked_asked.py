@@ -2,10 +2,13 @@
 
 import random
 import uuid
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
+from relay.postgres.connect import connect
 from relay.postgres.desk import EVERYTHING, Desk, Which
 from relay.postgres.parked import ASIDE, ParkedStore
 from relay.rules.held import Lane, lane_of
@@ -84,6 +87,25 @@ def test_headers_and_keys_count_in_the_bytes_that_are_requeued_at_once(database:
         # The event with which the bound is passed is the last one.
         due = store.due(command, after=0, most=10, most_bytes=10_000)
         assert [each.number for each in due] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("zone", "time"),
+    [
+        ("Asia/Tokyo", datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)),
+        ("America/New_York", datetime(1, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_an_event_of_any_time_is_listed_whatever_the_servers_zone(
+    database: str, zone: str, time: datetime
+) -> None:
+    dsn = make_conninfo(installed(database), options=f"-c TimeZone={zone}")
+    with connect(dsn, purpose="test") as conn:
+        store, desk = ParkedStore(conn, "outbox", "shop"), Desk(conn, "outbox", "shop")
+        event = unpublishable(str(uuid.uuid4()))
+        at = (time - datetime(2000, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        store.park([event._replace(row=(*event.row[:2], at, *event.row[3:]))], 1)
+        assert [each.time for each in desk.events(EVERYTHING, 10)] == [time]
 
 
 def test_one_id_that_is_written_twice_to_the_log_is_two_events(database: str) -> None:
