@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from dovecote.audit.rules.matching import Raw
 
-_LONGEST_ID, _LONGEST_SOURCE = 500, 100
+_LONGEST_ID, _LONGEST_SOURCE, _LONGEST_ROUND = 500, 100, 10
 
 
 class Passed(NamedTuple):
@@ -94,7 +94,9 @@ def _text(value: bytes) -> str:
 
 
 def _number(value: bytes | None) -> int:
-    return int(value) if value is not None and value.isdigit() else 0
+    """Return a round; one that no inbox can have is 0, because stores have a largest number."""
+    is_one = value is not None and value.isdigit() and len(value) <= _LONGEST_ROUND
+    return int(value or 0) if is_one else 0
 
 
 def _fitting(text: str, longest: int) -> str:

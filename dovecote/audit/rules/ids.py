@@ -10,7 +10,7 @@ DIGEST_BYTES = 8
 
 def salt(source: str, topic: str) -> int:
     """Return what tells equal ids of other sources and topics apart."""
-    text = f"{source}\0{topic}".encode(errors="surrogateescape")
+    text = f"{source}\0{topic}".encode()
     return int.from_bytes(blake2b(text, digest_size=8).digest()) & _SALT_BITS
 
 

@@ -222,7 +222,8 @@ class Matcher:
             if not _COPIES.isdisjoint(named):
                 counts.copies += 1
                 continue
-            source = (named.get("ce_source") or b"").decode(errors="surrogateescape")
+            # A store keeps it as text; no row has a source that is none.
+            source = (named.get("ce_source") or b"").decode(errors="backslashreplace")
             if source in ignored:
                 counts.foreign += 1
                 continue
