@@ -103,7 +103,14 @@ class Auditor:
         ends = comparison.guarded("Kafka", comparison.ends)
         if ends is None:
             return self._outcome()
-        self._settle(lambda _: comparison.has_reached(ends))
+
+        def is_read(_: int) -> bool:
+            if comparison.is_full:
+                self._commit()
+                self.judge.alone()
+            return comparison.has_reached(ends)
+
+        self._settle(is_read)
         self._settle(lambda until: self._has_read(until, rows=True))
         until = comparison.now()
 
@@ -125,10 +132,13 @@ class Auditor:
         return Outcome(statement, len(statement["findings"]), len(statement["troubles"]))
 
     def _settle(self, done: Callable[[int], bool]) -> None:
-        """Read on until `done` with the time of now, or until nothing moves any more."""
+        """Read and judge until `done` with the time of now, or until nothing moves any more."""
         until, still = self.comparison.now(), time.monotonic()
+        records = self.comparison.matcher.records
+        alone = len(records)
         while not done(until):
-            if self._step():
+            before, alone = alone, len(records)
+            if self._step() or alone < before:
                 still = time.monotonic()
             if time.monotonic() - still > _STILL_SECONDS:
                 self.comparison.troubles["reading"] = (

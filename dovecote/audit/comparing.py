@@ -105,11 +105,18 @@ class Comparison:
             _log.info("%s: it answers again", name)
         return found
 
+    @property
+    def is_full(self) -> bool:
+        """Whether so many records are without a row that no more are read before a judgement."""
+        return len(self.matcher.records) >= _MOST_ALONE
+
     def step(self) -> bool:
         """Read the next rows and records; return whether there were any."""
         moved = False
         for index in range(len(self.readers)):
-            most = _MOST_AHEAD if self._records_come else _MOST_OPEN
+            # A record without a row needs rows beyond the open ones, such as parked ones.
+            is_ahead = self._records_come and not self.matcher.records
+            most = _MOST_AHEAD if is_ahead else _MOST_OPEN
             is_full = len(self.matcher.rows) + self.store.cold >= most
             part = self.plan.outboxes[index].part
             done = self.guarded(part, partial(self._rows, index, is_full=is_full))
@@ -123,7 +130,7 @@ class Comparison:
                 outlook.checked = False
         if self.now() - self._parked_looked > _PARKED_EVERY:
             self._look_at_parked()
-        if len(self.matcher.records) < _MOST_ALONE and self.topics.positions:
+        if not self.is_full and self.topics.positions:
             self._records_come = bool(
                 self.guarded("Kafka reading", lambda: self._records(wait=not moved))
             )

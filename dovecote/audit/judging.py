@@ -13,7 +13,8 @@ from dovecote.audit.rules.verdict import Alone, Open, of_record, of_row
 
 _MOST = 500
 _MOST_CLAIMS = 5_000
-_ASK_EVERY = 5_000
+_MOST_ASKED, _ASK_EVERY = 20_000, 5_000
+"""How many ids one look through the table is for, and how long the next one waits."""
 _STUCK = 60_000
 _NEVER = 1 << 62
 
@@ -44,7 +45,7 @@ class Judge:
         grace = int(of.plan.grace * 1000)
         until = of.now() - grace if until is None else until
         self._suspicions()
-        self._alone()
+        self.alone()
         self._settle_claims()
         for index in range(len(of.readers)):
             of.guarded(
@@ -135,13 +136,15 @@ class Judge:
             )
         )
 
-    def _alone(self) -> None:
+    def alone(self) -> None:
         """Judge records without a row, once all rows that were committed before are read."""
         of, matcher = self._of, self._of.matcher
         if not of.outlooks:
             return
         covered = min(each.covered for each in of.outlooks)
-        found = matcher.records_until(min(covered, of.now()) - 1, _MOST)
+        asks = of.plan.foreign == "ignore" or of.now() - self._asked > _ASK_EVERY
+        most = _MOST_ASKED if asks else _MOST
+        found = matcher.records_until(min(covered, of.now()) - 1, most)
         unknown: list[tuple[int, Seen, str]] = []
         for number, record in found:
             place = of.store.done_at(number)
@@ -154,7 +157,7 @@ class Judge:
             for number, record, _ in unknown:
                 matcher.topics[record.topic].counts.foreign += 1
                 matcher.drop_record(number)
-        elif unknown and of.now() - self._asked > _ASK_EVERY:
+        elif unknown and asks:
             self._asked = of.now()
             ids = {salted for _, _, salted in unknown}
             known: set[tuple[str, str]] = set()

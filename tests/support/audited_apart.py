@@ -89,6 +89,8 @@ class Apart:
 
     def _read_records(self, most: int, _: float) -> Sequence[Raw]:
         taken, self.records = self.records[:most], self.records[most:]
+        for topic, number, offset, *_rest in taken:
+            self.comparison.topics.positions[topic][number] = offset + 1
         return taken
 
     def _evidence(self, positions: Iterable[int]) -> dict[int, Evidence]:
