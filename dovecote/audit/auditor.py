@@ -180,6 +180,10 @@ class Auditor:
                 # Its reading is not kept, so it begins again where the state is.
                 each.close()
                 self.followers[index] = self._following(index)
+            elif each.trouble:
+                comparison.troubles[f"reading {each.follower.part}"] = each.trouble
+            else:
+                comparison.troubles.pop(f"reading {each.follower.part}", None)
         for pushing in self.pushers:
             comparison.guarded(pushing.pusher.part, pushing.look)
 

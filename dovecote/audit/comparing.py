@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dovecote.audit.away import Away, away
 from dovecote.audit.continuing import Sources, wall
-from dovecote.audit.kafka import KAFKA, Topics
+from dovecote.audit.kafka import KAFKA, Topics, unknown_in
 from dovecote.audit.outlook import Outlook
 from dovecote.audit.parts import Plan
 from dovecote.audit.postgres import Window
@@ -223,7 +223,14 @@ class Comparison:
             if described is None or not described.partitions:
                 self.troubles[trouble] = f"topic {topic.name!r} is not there, or we may not see it"
                 continue
-            self.troubles.pop(trouble, None)
+            unknown = unknown_in(described)
+            if unknown:
+                self.troubles[trouble] = (
+                    f"Kafka does not say where {topic.name}/{unknown[0]} begins and ends: it has "
+                    "no leader, or is slow"
+                )
+            else:
+                self.troubles.pop(trouble, None)
             self.configs[number] = described
             changed |= self._placed(number, described)
             for lost in resets:
@@ -236,29 +243,37 @@ class Comparison:
     def _placed(self, number: int, described: "Described") -> bool:
         """Begin with what is new of a topic; return whether anything is."""
         topic, places = self.matcher.topics[number], self.topics.positions.get(number)
-        count = len(described.partitions)
-        if places is not None and topic.id not in {None, described.id}:
+        count, is_anew = len(described.partitions), False
+        unknown = unknown_in(described)
+        if places is not None and topic.id and described.id not in {None, topic.id}:
+            is_anew = True
             topic.incarnation, topic.anew_at = topic.incarnation + 1, wall()
             _log.warning("topic %s was made anew: older events are not judged", topic.name)
             self.gaps.pop(number, None)
             places = self.topics.positions[number] = {}
             topic.partitions = 0
-        topic.id = described.id
+        topic.id = described.id or topic.id
         if topic.partitions != count:
             topic.known_since = wall() + (_GROWN if topic.partitions else -_SLACK)
             topic.partitions = count
+        if places is None and unknown:
+            return False  # it begins everywhere at one time
         if places is not None and len(places) == count:
             return False
         begun = self._first(number, described) if places is None else {}
         places = self.topics.positions.setdefault(number, {})
-        for each in described.partitions:
-            if each.number not in places:
-                first = each.first or 0
-                start = begun.get(each.number, first)
-                places[each.number] = max(first, each.end or 0) if start < 0 else start
-                if start == first and first > 0:
-                    self._awaiting[number, each.number] = (0, first)
-        return True
+        new = [
+            each
+            for each in described.partitions
+            if each.number not in places and each.number not in unknown
+        ]
+        for each in new:
+            first = each.first or 0
+            start = begun.get(each.number, first)
+            places[each.number] = max(first, each.end or 0) if start < 0 else start
+            if start == first and first > 0:
+                self._awaiting[number, each.number] = (0, first)
+        return is_anew or bool(new)
 
     def _first(self, number: int, described: "Described") -> dict[int, int]:
         """Return where to begin in a topic of which nothing was read."""

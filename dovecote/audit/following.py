@@ -11,7 +11,7 @@ from psycopg.rows import TupleRow
 
 from dovecote.audit.away import away
 from dovecote.audit.continuing import wall
-from dovecote.audit.kafka import Topics
+from dovecote.audit.kafka import Topics, unknown_in
 from dovecote.audit.parts import Follower
 from dovecote.audit.rules import handled as rules
 from dovecote.audit.rules.finding import Finding, shown_key
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from dovecote.observe.topics import Topic
 
 _CHUNK = 10_000
-_POLLS = 40
+_POLLS, _STILL = 40, 20
+_AGAIN = 60_000
+"""When to look again at a consumer of which something cannot be read, in milliseconds."""
 
 
 class Following:
@@ -47,6 +49,10 @@ class Following:
             "counts", {"passed": 0, "handled": 0, "aside": 0, "unhandled": 0, "unjudged": 0}
         )
         self.is_behind = False
+        """The next look reads on."""
+        self.trouble = ""
+        """Why not everything can be read; empty: it can."""
+        self._again = 0
         names = [*follower.topics, *follower.retries]
         if told.get("names", names) != names:
             store.keep_waiting(follower.part, [])  # they are known by the numbers of their topics
@@ -67,6 +73,9 @@ class Following:
             Away: Kafka or the inbox does not answer.
         """
         follower = self.follower
+        if now < self._again:
+            return []
+        self.trouble = ""
         names = [*follower.topics, *follower.retries]
         self._name(self._topics, names)
         described = self._topics.describe(names)
@@ -82,7 +91,11 @@ class Following:
             begun = (
                 self._topics.offsets_at(name, fresh, self._since) if self._since and fresh else {}
             )
+            unknown = unknown_in(described[name])
             for partition, end in committed.items():
+                if partition in unknown:
+                    self._say(name, partition, end)
+                    continue
                 first = partitions[partition].first or 0
                 start = begun.get(partition, first)
                 at = self._checked.setdefault(f"{name}/{partition}", end if start < 0 else start)
@@ -91,8 +104,26 @@ class Following:
                     ends[number, partition] = end
                     self._topics.positions.setdefault(number, {})[partition] = at
         records = self._passed(ends, names)
-        self._read_aside()
-        return self._judge(records, names, now, self._grace if grace is None else grace)
+        # A copy that is not read yet may be what an open record waits for.
+        may_find = self._read_aside()
+        self._again = now + _AGAIN if self.trouble and not self.is_behind else 0
+        grace = self._grace if grace is None else grace
+        return self._judge(records, names, now, grace if may_find else None)
+
+    def _say(self, topic: str, partition: int, end: int, why: str = "") -> None:
+        """Note that a partition cannot be read up to an offset."""
+        why = why or "it has no leader, a transaction is open, or offsets are gone"
+        self.trouble = f"{self.follower.part}: {topic}/{partition} cannot be read to {end}: {why}"
+
+    def _stopped(
+        self, topics: Topics, ends: Mapping[tuple[int, int], int], still: int, why: str
+    ) -> bool:
+        """Return whether nothing has come for so many polls; note of which partition."""
+        if still < _STILL:
+            return False
+        topic, partition = _behind(topics, ends)[0]
+        self._say(topics.names[topic], partition, ends[topic, partition], why)
+        return True
 
     def _note_anew(self, described: "Mapping[str, Topic]") -> None:
         """Begin anew in topics that were made anew: their offsets are others."""
@@ -117,18 +148,23 @@ class Following:
         if not ends:
             return found
         self._topics.assign()
-        count = 0
+        count = still = 0
+        why = ""
         for _ in range(_POLLS):
             raws = self._topics.read(_CHUNK, 0.5)
+            still, why = 0 if raws else still + 1, self._topics.trouble or why
             for raw in raws:
                 if raw[2] < ends.get((raw[0], raw[1]), 0):
                     count += 1
                     one = rules.passed(raw, names[raw[0]])
                     if one is not None:
                         found.append(one)
-            reached = all(self._topics.positions[t][p] >= end for (t, p), end in ends.items())
+            reached = not _behind(self._topics, ends)
             if reached or count >= _CHUNK:
                 self.is_behind = not reached
+                break
+            if self._stopped(self._topics, ends, still, why):
+                self.is_behind = False
                 break
         for (topic, partition), end in ends.items():
             at = self._topics.positions[topic][partition]
@@ -136,12 +172,12 @@ class Following:
         self._topics.resets = []  # `first` is asked for at the next look
         return found
 
-    def _read_aside(self) -> None:
-        """Read new copies on retry topics and new dead letters, to their ends."""
+    def _read_aside(self) -> bool:
+        """Read new copies on retry topics and new dead letters; return whether to their ends."""
         follower = self.follower
         names = [*follower.retries, *([follower.dead] if follower.dead else [])]
         if not names:
-            return
+            return True
         self._name(self._aside, names)
         described = self._aside.describe(names)
         self._note_anew(described)
@@ -149,35 +185,53 @@ class Following:
             number: {
                 each.number: max(each.first or 0, self._read.get(f"{name}/{each.number}", 0))
                 for each in described[name].partitions
+                if each.end is not None
             }
             for number, name in enumerate(names)
             if name in described
         }
         ends = {
-            (number, each.number): each.end or 0
+            (number, each.number): each.end
             for number in self._aside.positions
             for each in described[names[number]].partitions
+            if each.end is not None
         }
-        lines = []
-        if any(self._aside.positions[t][p] < end for (t, p), end in ends.items()):
-            self._aside.assign()
+        self._store.put_aside(self._copies(names, ends))
+        for topic, places in self._aside.positions.items():
+            for partition, offset in places.items():
+                self._read[f"{names[topic]}/{partition}"] = offset
+        unknown = [(name, each) for name in described for each in unknown_in(described[name])]
+        for name, partition in unknown:
+            self._say(name, partition, self._read.get(f"{name}/{partition}", 0))
+        is_read = not _behind(self._aside, ends)
+        self.is_behind |= not is_read and not self.trouble
+        return is_read and not unknown
+
+    def _copies(
+        self, names: Sequence[str], ends: Mapping[tuple[int, int], int]
+    ) -> list[tuple[str, str, str, int, bool, int]]:
+        """Read copies of records up to these ends, as a store keeps them."""
+        follower, topics = self.follower, self._aside
+        lines, still, why = [], 0, ""
+        if _behind(topics, ends):
+            topics.assign()
         for _ in range(_POLLS):
-            if all(self._aside.positions[t][p] >= end for (t, p), end in ends.items()):
+            if not _behind(topics, ends) or self._stopped(topics, ends, still, why):
                 break
-            for raw in self._aside.read(_CHUNK, 0.5):
+            raws = topics.read(_CHUNK, 0.5)
+            still, why = 0 if raws else still + 1, topics.trouble or why
+            for raw in raws:
                 one = rules.aside(raw, names[raw[0]])
                 if one is not None and one.group in {None, follower.group}:
                     place = f"{names[raw[0]]}/{raw[1]}/{raw[2]}"
                     is_dead = names[raw[0]] == follower.dead
                     lines.append((follower.part, one.id, place, one.round, is_dead, one.at))
-        self._store.put_aside(lines)
-        for topic, places in self._aside.positions.items():
-            for partition, offset in places.items():
-                self._read[f"{names[topic]}/{partition}"] = offset
+        return lines
 
     def _judge(
-        self, records: list[Passed], names: Sequence[str], now: int, grace: int
+        self, records: list[Passed], names: Sequence[str], now: int, grace: int | None
     ) -> list[Finding]:
+        """Judge; without a `grace`, what is missing waits on."""
         follower, part = self.follower, self.follower.part
         waiting = self._store.waiting(part)
         ids = {each.id for each in records} | {each.id for each, _ in waiting}
@@ -203,7 +257,7 @@ class Following:
         found = []
         open_: list[tuple[Passed, int]] = []
         for each, seen in [*(one for one in waiting if one[0] in still), *fresh]:
-            if now - seen >= grace:
+            if grace is not None and now - seen >= grace:
                 found.append(self._finding(each, names))
             else:
                 open_.append((each, seen))
@@ -263,3 +317,8 @@ class Following:
             part = f"{self.follower.part}: the inbox"
             raise away(part, error) from error
         return found
+
+
+def _behind(topics: Topics, ends: Mapping[tuple[int, int], int]) -> list[tuple[int, int]]:
+    """Return the topics and partitions that are not read up to these ends."""
+    return [(t, p) for (t, p), end in ends.items() if topics.positions[t][p] < end]

@@ -5,6 +5,7 @@ from functools import partial
 
 from dovecote.audit.comparing import Comparison
 from dovecote.audit.continuing import wall
+from dovecote.audit.kafka import unknown_in
 from dovecote.audit.postgres import Evidence
 from dovecote.audit.rules.finding import Finding, Kind, shown_key
 from dovecote.audit.rules.ids import text_of, time_in
@@ -262,7 +263,7 @@ class Judge:
         for number, row in passed:
             topic = matcher.kinds[row.kind].topic
             at = described.get(matcher.topics[topic].name)
-            if at is not None and topic in of.topics.positions:
+            if at is not None and topic in of.topics.positions and not unknown_in(at):
                 ends = {each.number: each.end or 0 for each in at.partitions}
                 self._claims[number] = (topic, ends, of.now())
 
@@ -359,18 +360,16 @@ class Judge:
             return
         config = of.configs[topic].config if topic in of.configs else {}
         key = None if one is None else one.key
-        # The log does not say what came later of a key, so a compacted topic proves no loss.
-        superseded = "compact" in config.get("cleanup.policy", "") and (
-            row.position >= LOG
-            or (
-                key is not None
-                and bool(
-                    of.guarded(
-                        "compaction", lambda: reader.has_successor(known.name, key, row.position)
-                    )
-                )
+        superseded = "compact" in config.get("cleanup.policy", "")
+        # The log and rows that are gone do not say what came later of a key: this proves no loss.
+        if superseded and row.position < LOG and key is not None:
+            later = of.guarded(
+                "compaction", lambda: reader.has_successor(known.name, key, row.position)
             )
-        )
+            if later is None:
+                matcher.postpone(number, of.now())
+                return
+            superseded = later
         what = of_row(
             Open(
                 appended=row.appended,

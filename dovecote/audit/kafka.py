@@ -184,6 +184,11 @@ class Topics:
         return {each.partition: each.offset for each in found if each.offset >= 0}
 
 
+def unknown_in(topic: Topic) -> list[int]:
+    """Return the partitions of which Kafka does not say where they begin or end."""
+    return [each.number for each in topic.partitions if each.first is None or each.end is None]
+
+
 def _require_answers(places: Iterable[TopicPartition]) -> None:
     """
     Check that Kafka answers for each partition.

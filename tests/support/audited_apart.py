@@ -53,6 +53,7 @@ class Apart:
     records: list[Raw] = field(default_factory=list)
     """Records that the auditor has not read."""
     is_passed: bool = True
+    """The relay has passed the rows."""
     topics: Mapping[str, Topic] = field(default_factory=lambda: described(partition()))
     state: Path | None = None
 
