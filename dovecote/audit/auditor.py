@@ -163,6 +163,8 @@ class Auditor:
         return moved
 
     def _commit(self) -> None:
+        # A kill after the findings finds them again, and one before them has kept no match.
+        self.judge.matched()
         self.comparison.commit()
         self._committed, self._committed_events = time.monotonic(), self.comparison.events
 

@@ -45,7 +45,6 @@ class Judge:
         of = self._of
         grace = int(of.plan.grace * 1000)
         until = of.now() - grace if until is None else until
-        self._suspicions()
         self.alone()
         self._settle_claims()
         for index in range(len(of.readers)):
@@ -53,7 +52,6 @@ class Judge:
                 f"asking {of.plan.outboxes[index].part}",
                 partial(self._ask, index, until, grace),
             )
-        self._late()
 
     def is_busy(self, until: int) -> bool:
         """Return whether something that was read up to a time is not judged."""
@@ -62,7 +60,7 @@ class Judge:
         # Records may be of an outbox in a log that cannot be read: they wait for ever.
         in_log = any(each.in_log for each in self._of.outlooks)
         records = not in_log and matcher.records_until(until, 1)
-        return bool(self._claims or matcher.suspicions or any(rows) or records)
+        return bool(self._claims or any(rows) or records)
 
     def add(self, finding: Finding) -> None:
         """Keep a finding, unless an operator knows of it."""
@@ -98,9 +96,18 @@ class Judge:
     def _place(self, record: Seen) -> str:
         return f"{self._of.matcher.topics[record.topic].name}/{record.partition}/{record.offset}"
 
+    def matched(self) -> None:
+        """Judge what was odd as rows and records were matched; a store does not keep this."""
+        matcher = self._of.matcher
+        if not matcher.suspicions and not matcher.late:
+            return
+        with self._of.store.whole():
+            self._suspicions()
+            self._late()
+
     def _suspicions(self) -> None:
         matcher = self._of.matcher
-        suspicions, matcher.suspicions = matcher.suspicions[:_MOST], matcher.suspicions[_MOST:]
+        suspicions, matcher.suspicions = matcher.suspicions, []
         for each in suspicions:
             place = self._place(each.record)
             if each.kind == "disordered":
