@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -22,6 +23,7 @@ _CHUNK = 500
 _HOT = 120_000
 """The most open rows in memory; the older ones are on disk alone."""
 _MOST_FINDINGS = 10_000
+"""The most of a kind in a statement: many of one kind hide none of another."""
 _FUTURE = 3_600_000
 
 _SCHEMA = """
@@ -88,10 +90,15 @@ class Store:
         self.cold = 0
         """Open rows that are on disk alone."""
         self._sweep = 0
-        self._findings = self._count("findings")
+        self._unstated = self._counted()
 
     def close(self) -> None:
         self._db.close()
+
+    def _counted(self) -> Counter[str]:
+        """Return how many findings of each kind no statement has."""
+        names = self._db.execute("SELECT name FROM findings WHERE stated = 0")
+        return Counter(name.partition(" ")[0] for (name,) in names)
 
     def _count(self, table: str) -> int:
         return int(self._db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608  # a constant
@@ -273,14 +280,14 @@ class Store:
         """Keep a finding; return whether it is new. One that counts replaces the one before."""
         if finding.count > 1 or finding.kind == "late":
             self._db.execute("DELETE FROM findings WHERE name = ?", [finding.name])
-            self._findings = self._count("findings")
-        if self._findings >= _MOST_FINDINGS:
+            self._unstated = self._counted()
+        if self._unstated[finding.kind] >= _MOST_FINDINGS:
             return False
         told = json.dumps(finding.as_json())
         changed = self._db.execute(
             "INSERT OR IGNORE INTO findings VALUES (?, ?, 0, ?)", [finding.name, now, told]
         ).rowcount
-        self._findings += changed
+        self._unstated[finding.kind] += changed
         return bool(changed)
 
     def findings(self, *, unstated: bool = False) -> list[dict[str, Any]]:
@@ -293,7 +300,7 @@ class Store:
         """Note that all findings are in a statement; forget those of the one before."""
         self._db.execute("DELETE FROM findings WHERE stated = 1")
         self._db.execute("UPDATE findings SET stated = 1")
-        self._findings = self._count("findings")
+        self._unstated.clear()
 
     def put_aside(self, lines: Iterable[tuple[str, str, str, int, bool, int]]) -> None:
         """Note copies of records: part, event, place, round, whether it is dead, time."""

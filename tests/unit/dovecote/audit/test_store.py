@@ -1,0 +1,40 @@
+"""The findings of an auditor are kept until they are in a statement."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dovecote.audit import store as module
+from dovecote.audit.rules.finding import Finding
+from dovecote.audit.store import Store
+
+PHANTOM = Finding(
+    kind="phantom",
+    part="outbox/shop",
+    topic="orders",
+    id="0",
+    key=None,
+    at=0,
+    places=(),
+    reason="no committed row has this id",
+)
+
+
+def test_many_findings_hide_none_of_another_kind_or_day(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "_MOST_FINDINGS", 10)
+    file = tmp_path / "audit.sqlite3"
+    store = Store(file)
+    assert sum(store.add(replace(PHANTOM, id=str(n)), n) for n in range(20)) == 10
+    lost = replace(PHANTOM, kind="lost")
+    assert store.add(lost, 20)
+    store.close()
+    store = Store(file)
+    assert not store.add(replace(PHANTOM, id="20"), 20)
+    store.stated()
+    assert sum(store.add(replace(PHANTOM, id=str(n)), n) for n in range(20, 40)) == 10
+    assert len(store.findings(unstated=True)) == 10
+    store.stated()
+    assert store.add(replace(PHANTOM, id="40"), 40)
