@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import islice
 
 from dovecote.audit.comparing import Comparison
 from dovecote.audit.continuing import wall
@@ -32,8 +33,8 @@ class Judge:
         self._claims: dict[int, tuple[int, dict[int, int], int]] = {}
         """For each row that a relay has passed: its topic, where that ended then, and when."""
         self._asked = -_ASK_EVERY
-        self.waiting = 0
-        """Rows that are older than the grace, and that no relay has passed."""
+        self._waits: dict[int, dict[int, int]] = {}
+        """For each outbox, old rows that no relay had passed, and when each was written."""
         self.found = 0
 
     def round(self, until: int | None = None) -> None:
@@ -56,7 +57,7 @@ class Judge:
     def is_busy(self, until: int) -> bool:
         """Return whether something that was read up to a time is not judged."""
         matcher = self._of.matcher
-        rows = (n for n, _ in matcher.rows_until(until, _MOST) if n not in matcher.parked)
+        rows = (n not in matcher.parked for n, _ in matcher.rows_until(until))
         # Records may be of an outbox in a log that cannot be read: they wait for ever.
         in_log = any(each.in_log for each in self._of.outlooks)
         records = not in_log and matcher.records_until(until, 1)
@@ -250,21 +251,23 @@ class Judge:
         outlook, outbox = of.outlooks[index], of.plan.outboxes[index]
         if outlook.covered < 0 or len(self._claims) > _MOST_CLAIMS:
             return
-        old = [
-            (number, row)
-            for number, row in self._old(until)
-            if matcher.kinds[row.kind].outbox == index and number not in self._claims
-        ]
-        self.waiting = 0
+        old = self._old(index, until)
+        known = self._waits.get(index, {})
+        waits = self._waits[index] = {n: at for n, at in known.items() if n in matcher.rows}
         if not old:
-            of.troubles.pop(f"waiting {outbox.part}", None)
+            if not waits:
+                of.troubles.pop(f"waiting {outbox.part}", None)
             return
         told = of.sources.evidence(index, old)
         passed = [
             (n, row) for n, row in old if self._is_passed(n, row, told.get(row.position), grace)
         ]
-        waiting = [row for n, row in old if (n, row) not in passed and n not in matcher.parked]
-        self._say_waiting(index, waiting)
+        gone = {number for number, _ in passed}
+        for number, row in old:
+            waits.pop(number, None)
+            if number not in gone and number not in matcher.parked:
+                waits[number] = row.appended
+        self._say_waiting(index, waits)
         topics = {matcher.kinds[row.kind].topic for _, row in passed}
         described = of.topics.describe(matcher.topics[each].name for each in topics)
         for number, row in passed:
@@ -273,16 +276,25 @@ class Judge:
             if at is not None and topic in of.topics.positions and not unknown_in(at):
                 ends = {each.number: each.end or 0 for each in at.partitions}
                 self._claims[number] = (topic, ends, of.now())
+        for number, _ in old:
+            if number not in self._claims:
+                matcher.postpone(number, of.now())  # it keeps no others from being judged
 
-    def _old(self, until: int) -> list[tuple[int, Row]]:
-        """Return old open rows; those that were on disk alone are taken into memory."""
+    def _old(self, index: int, until: int) -> list[tuple[int, Row]]:
+        """Return old open rows of an outbox; some that were on disk alone come into memory."""
         of, matcher = self._of, self._of.matcher
-        found = matcher.rows_until(until, _MOST)
+        kinds = {n for n, each in enumerate(matcher.kinds) if each.outbox == index}
+        due = (
+            (number, row)
+            for number, row in matcher.rows_until(until)
+            if row.kind in kinds and number not in self._claims
+        )
+        found = list(islice(due, _MOST))
         if of.store.cold and len(found) < _MOST:
-            known = {number for number, _ in found}
-            for number, row in of.store.cold_until(until, _MOST):
+            most = len(found) + len(self._claims) + _MOST
+            for number, row in of.store.cold_until(until, kinds, most):
                 gone = (number.to_bytes(16), row.position) in matcher.gone_rows
-                if number not in matcher.rows and number not in known and not gone:
+                if number not in matcher.rows and not gone:
                     matcher.rows[number] = row
                     of.store.cold -= 1
                     found.append((number, row))
@@ -295,23 +307,19 @@ class Judge:
         if told.parked:
             matcher.parked.add(number)
             of.store.park([number], of.now())
-            matcher.postpone(number, of.now())
             return False
         if told.passed is None:
             return matcher.topics[matcher.kinds[row.kind].topic].newest - row.appended >= grace
-        if not told.passed:
-            matcher.postpone(number, of.now())
         return told.passed
 
-    def _say_waiting(self, index: int, waiting: list[Row]) -> None:
+    def _say_waiting(self, index: int, waits: Mapping[int, int]) -> None:
         of, outbox = self._of, self._of.plan.outboxes[index]
         name = f"waiting {outbox.part}"
-        self.waiting = len(waiting)
-        if not waiting:
+        if not waits:
             of.troubles.pop(name, None)
             return
         names = of.readers[index].relays()
-        oldest = (wall() - min(row.appended for row in waiting)) / 1000
+        oldest = (wall() - min(waits.values())) / 1000
         known = [
             each
             for each in names
@@ -324,12 +332,13 @@ class Judge:
             "set `name` of this source"
         )
         of.troubles[name] = (
-            f"{outbox.part}: {len(waiting)} events or more wait for the relay, the oldest since "
+            f"{outbox.part}: {len(waits)} events or more wait for the relay, the oldest since "
             f"{oldest:.0f} s: they are not lost; see `dovecote relay status`{more}"
         )
 
     def _settle_claims(self) -> None:
         of, matcher = self._of, self._of.matcher
+        stuck: dict[str, str] = {}
         for number, (topic, ends, since) in list(self._claims.items()):
             row = matcher.rows.get(number)
             if row is None:
@@ -337,18 +346,19 @@ class Judge:
                 continue
             places = of.topics.positions.get(topic, {})
             short = [p for p, end in ends.items() if places.get(p, 0) < end]
-            name = f"end of topic/{matcher.topics[topic].name}"
             if short:
                 if of.now() - since > _STUCK:
-                    of.troubles[name] = (
+                    stuck[f"end of topic/{matcher.topics[topic].name}"] = (
                         f"topic {matcher.topics[topic].name!r} cannot be read to its end in "
                         f"partition {short[0]} ({places.get(short[0], 0)} of {ends[short[0]]}): a "
                         "transaction is open, or the broker is slow"
                     )
                 continue
-            of.troubles.pop(name, None)
             del self._claims[number]
             self._missing(number, row, topic)
+        for name in [each for each in of.troubles if each.startswith("end of topic/")]:
+            del of.troubles[name]
+        of.troubles.update(stuck)
 
     def _missing(self, number: int, row: Row, topic: int) -> None:
         of, matcher = self._of, self._of.matcher

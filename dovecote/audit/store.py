@@ -17,7 +17,7 @@ from outbox.errors import BadSettings
 
 T = TypeVar("T")
 
-_FORMAT = 1
+_FORMAT, _FORMATS = 2, {1, 2}
 _CACHE_KILOBYTES = 32_000
 _CHUNK = 500
 _HOT = 120_000
@@ -30,6 +30,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rows (
     id BLOB, kind INTEGER, position INTEGER, appended INTEGER, digest BLOB, seen INTEGER,
+    again INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (id, position)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS records (
     id BLOB, place INTEGER, topic INTEGER, partition INTEGER, "offset" INTEGER, at INTEGER,
@@ -83,9 +84,11 @@ class Store:
                 "it, or name a file of this one's own in `audit.state`"
             )
             raise BadSettings(msg) from error
-        if self.fact("format", _FORMAT) != _FORMAT:
+        if self.fact("format", _FORMAT) not in _FORMATS:
             msg = f"the state file {path} is of another version: name a new one in `audit.state`"
             raise BadSettings(msg)
+        if "again" not in {each[1] for each in self._db.execute("PRAGMA table_info(rows)")}:
+            self._db.execute("ALTER TABLE rows ADD COLUMN again INTEGER NOT NULL DEFAULT 0")
         self._key_lines = self._count("keys")
         self.cold = 0
         """Open rows that are on disk alone."""
@@ -132,7 +135,7 @@ class Store:
         total = self._count("rows")
         self.cold = max(0, total - _HOT)
         if not self.cold:
-            for id_, row in self._rows("ORDER BY seen, position"):
+            for id_, row in self._rows("ORDER BY max(seen, again), position"):
                 if id_ in matcher.rows:
                     matcher.more_rows.setdefault(id_, []).append(row)
                 else:
@@ -185,7 +188,7 @@ class Store:
         if matcher.gone_records:
             db.executemany("DELETE FROM records WHERE id = ? AND place = ?", matcher.gone_records)
         db.executemany(
-            "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
                 (number.to_bytes(16), *row)
                 for number, row in _still(matcher.new_rows, matcher.rows, matcher.more_rows)
@@ -232,9 +235,11 @@ class Store:
             marks = ",".join("?" * len(some))
             yield from list(self._rows(f"WHERE id IN ({marks}) ORDER BY position", some))
 
-    def cold_until(self, seen: int, most: int) -> list[tuple[int, Row]]:
-        """Return open rows of the disk that were read up to this time."""
-        return list(self._rows("WHERE seen <= ? LIMIT ?", (seen, most)))
+    def cold_until(self, due: int, kinds: Iterable[int], most: int) -> list[tuple[int, Row]]:
+        """Return open rows of these kinds on disk that are due at this time."""
+        some = ",".join(map(str, kinds)) or "NULL"
+        rest = f"WHERE seen <= ? AND again <= ? AND kind IN ({some}) LIMIT ?"
+        return list(self._rows(rest, (due, due, most)))
 
     def done_at(self, number: int) -> int | None:
         """Return the place of the record that was matched with this id."""

@@ -55,6 +55,8 @@ class Apart:
     is_passed: bool = True
     """The relay has passed the rows."""
     topics: Mapping[str, Topic] = field(default_factory=lambda: described(partition()))
+    parked: int = 0
+    """So many of the first events are parked."""
     state: Path | None = None
 
     def __post_init__(self) -> None:
@@ -96,7 +98,14 @@ class Apart:
 
     def _evidence(self, positions: Iterable[int]) -> dict[int, Evidence]:
         return {
-            each: Evidence(True, self.is_passed, False, str(id_of(each)), b"k", "1")  # noqa: FBT003  # it is there
+            each: Evidence(
+                there=True,
+                passed=self.is_passed,
+                parked=each < self.parked,
+                id=str(id_of(each)),
+                key=b"k",
+                xid="1",
+            )
             for each in positions
         }
 

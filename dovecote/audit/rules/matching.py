@@ -29,6 +29,13 @@ class Row(NamedTuple):
     digest: bytes
     seen: int
     """When the auditor read it, by the auditor's own running time, in milliseconds."""
+    again: int = 0
+    """From when on it is to be looked at again."""
+
+    @property
+    def due(self) -> int:
+        """Since when it can be looked at."""
+        return max(self.seen, self.again)
 
 
 class Seen(NamedTuple):
@@ -274,7 +281,7 @@ class Matcher:
         """Look at an open row again later."""
         row = self.rows.pop(number)
         self.gone_rows.add((number.to_bytes(16), row.position))
-        self.rows[number] = row._replace(seen=now)
+        self.rows[number] = row._replace(again=now)
         self.new_rows.append(number)
 
     def drop_row(self, number: int) -> Row:
@@ -349,10 +356,9 @@ class Matcher:
         """Take the keys of an earlier process."""
         self._young = dict(known)
 
-    def rows_until(self, seen: int, most: int) -> list[tuple[int, Row]]:
-        """Return the open rows that were read up to this time, the first ones."""
-        found = takewhile(lambda each: each[1].seen <= seen, self.rows.items())
-        return [each for each, _ in zip(found, range(most), strict=False)]
+    def rows_until(self, due: int) -> Iterator[tuple[int, Row]]:
+        """Yield the open rows that are due at this time."""
+        return takewhile(lambda each: each[1].due <= due, self.rows.items())
 
     def records_until(self, seen: int, most: int) -> list[tuple[int, Seen]]:
         """Return the open records that were read up to this time, the first ones."""

@@ -1,5 +1,6 @@
 """The findings of an auditor are kept until they are in a statement."""
 
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from dovecote.audit import store as module
 from dovecote.audit.rules.finding import Finding
+from dovecote.audit.rules.matching import Bounds, Matcher, Row
 from dovecote.audit.store import Store
 
 PHANTOM = Finding(
@@ -38,3 +40,20 @@ def test_many_findings_hide_none_of_another_kind_or_day(
     assert len(store.findings(unstated=True)) == 10
     store.stated()
     assert store.add(replace(PHANTOM, id="40"), 40)
+
+
+def test_a_file_of_the_version_before_is_read_on(tmp_path: Path) -> None:
+    file = tmp_path / "audit.sqlite3"
+    older = sqlite3.connect(file)
+    older.execute(
+        "CREATE TABLE rows (id BLOB, kind INTEGER, position INTEGER, appended INTEGER,"
+        " digest BLOB, seen INTEGER, PRIMARY KEY (id, position)) WITHOUT ROWID"
+    )
+    older.execute("INSERT INTO rows VALUES (?, 0, 7, 1, ?, 5)", [(9).to_bytes(16), b"digest"])
+    older.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
+    older.execute("INSERT INTO facts VALUES ('format', '1')")
+    older.commit()
+    older.close()
+    matcher = Matcher(Bounds(late=1_000))
+    Store(file).load(matcher)
+    assert matcher.rows == {9: Row(0, 7, 1, b"digest", 5)}
