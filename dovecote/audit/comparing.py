@@ -45,7 +45,7 @@ class Comparison:
             )
         )
         self.matcher.placed_from = plan.partitions_since
-        store.load(self.matcher)
+        self._outboxes = store.load(self.matcher, [each.name for each in plan.outboxes])
         self.topics = Topics(plan.outboxes[0].kafka if plan.outboxes else {})
         self._base = int(store.fact("ran", 0)) + 1
         self._began = time.monotonic()
@@ -60,7 +60,8 @@ class Comparison:
         self.troubles = self.sources.troubles
         self.readers, self.logs = self.sources.readers, self.sources.logs
         self._looked = self._parked_looked = -_LOOK_EVERY
-        self._parked_at: list[str | None] = store.fact("parked_at", [None] * len(plan.outboxes))
+        told = store.fact("parked_at", {})
+        self._parked_at: dict[str, str | None] = told if isinstance(told, dict) else {}
         self._records_come = False
         self.unlocked = 0
         """Pairs of a key whose writers took no lock, so that no order is promised."""
@@ -76,7 +77,7 @@ class Comparison:
     def _outlook(self, index: int) -> Outlook:
         told = self.store.fact(f"outlook {self.plan.outboxes[index].name}")
         if told is None:
-            return Outlook()
+            return Outlook(is_added=self.store.fact("ran") is not None)
         told["window"] = Window(*told["window"])
         told["blind"] = [tuple(each) for each in told["blind"]]
         told["place"] = Place(**told.get("place", {}))
@@ -316,13 +317,14 @@ class Comparison:
 
     def _look_at_parked(self) -> None:
         for index, reader in enumerate(self.readers):
+            outbox = self.plan.outboxes[index]
             told = self.guarded(
-                f"parked of {self.plan.outboxes[index].part}",
-                partial(reader.parked, self._parked_at[index]),
+                f"parked of {outbox.part}",
+                partial(reader.parked, self._parked_at.get(outbox.name)),
             )
             if told is None:
                 continue
-            events, self._parked_at[index] = told
+            events, self._parked_at[outbox.name] = told
             numbers = {
                 int.from_bytes(id_)
                 ^ self.matcher.kinds[self.matcher.kind(index, topic, source)].salt
@@ -357,6 +359,7 @@ class Comparison:
             },
             "gaps": {str(topic): gaps[-100:] for topic, gaps in self.gaps.items()},
             "parked_at": self._parked_at,
+            "outboxes": self._outboxes,
         }
         for index, outlook in enumerate(self.outlooks):
             facts[f"outlook {self.plan.outboxes[index].name}"] = {
@@ -369,6 +372,7 @@ class Comparison:
                 "marks": outlook.marks,
                 "passed": outlook.passed,
                 "begun_wall": outlook.begun_wall,
+                "is_added": outlook.is_added,
             }
         facts["not_audited"] = self.sources.not_audited
         self.store.commit(self.matcher, facts, self.now())

@@ -72,13 +72,15 @@ class Sources:
         if identity != outlook.identity or is_behind:
             self._begin_anew(index, identity)
         if now.state == "table":
-            if outlook.place.at or outlook.in_log:
+            if outlook.place.at or outlook.in_log or outlook.is_added:
                 log.leave(now)
-                self._gap(index, outlook.covered_wall, "the outbox is captured from its table")
+                why = "the outbox is captured from its table"
+                why = "it is new in this state" if outlook.is_added else why
+                self._gap(index, outlook.covered_wall or None, why)
                 at = wall()
                 outlook.blind.append((0, at, at))
                 outlook.window, outlook.covered_wall = Window(reader.snapshot()), at
-                outlook.in_log = False
+                outlook.in_log = outlook.is_added = False
             if not outbox.retention:
                 msg = f"{outbox.part}: {KEEPS_NO_ROWS}"
                 raise BadSettings(msg)
@@ -88,7 +90,7 @@ class Sources:
             raise away(outbox.part, NEEDS_STATE)
         self.store.be_durable()
         log.prepare(now, wall, partial(self._gap, index))
-        outlook.in_log = False
+        outlook.in_log = outlook.is_added = False
 
     def _gap(self, index: int, since: int | None, why: str) -> None:
         gap = NotAudited(self.plan.outboxes[index].part, since, wall(), why)

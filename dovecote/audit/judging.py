@@ -241,7 +241,7 @@ class Judge:
     def _part(self, record: Seen) -> str:
         of = self._of
         for each in of.matcher.kinds:
-            if each.topic == record.topic:
+            if each.topic == record.topic and each.outbox < len(of.plan.outboxes):
                 return of.plan.outboxes[each.outbox].part
         return of.plan.outboxes[0].part
 

@@ -30,5 +30,7 @@ class Outlook:
     """For events of the log that relays may not have passed: the last number, and its commit."""
     passed: int = 0
     """The relays have passed the events of the log up to this number."""
+    is_added: bool = False
+    """It is new in a state whose topics are read already, perhaps with records of it."""
     begun_wall: int = 0
     """When the reading of the log began, in milliseconds since 1970."""

@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -125,13 +125,26 @@ class Store:
         found = self._db.execute("SELECT value FROM facts WHERE name = ?", [name]).fetchone()
         return default if found is None else json.loads(found[0])
 
-    def load(self, matcher: Matcher) -> None:
-        """Give a matcher what an earlier process had open."""
+    def load(self, matcher: Matcher, outboxes: Sequence[str]) -> list[str]:
+        """
+        Give a matcher what an earlier process had open; return the names of outboxes by number.
+
+        Outboxes that are audited no more come last, and it forgets their rows.
+        """
+        before, kinds = self.fact("outboxes", [*outboxes]), self.fact("kinds", [])
+        before += map(str, range(len(before), 1 + max((each[0] for each in kinds), default=-1)))
+        names = [*outboxes, *(each for each in before if each not in outboxes)]
         for told in self.fact("topics", []):
             number = matcher.topic(told["name"])
             matcher.topics[number] = Topic(**{**told, "counts": Counts(**told["counts"])})
-        for kind in self.fact("kinds", []):
-            matcher.kind(*kind)
+        for outbox, topic, source in kinds:
+            matcher.kind(names.index(before[outbox]), topic, source)
+        if names != before:
+            # The order of a key is kept by the number of its outbox.
+            self._db.execute("DELETE FROM keys")
+            self.drop_rows(
+                n for n, each in enumerate(matcher.kinds) if each.outbox >= len(outboxes)
+            )
         total = self._count("rows")
         self.cold = max(0, total - _HOT)
         if not self.cold:
@@ -158,6 +171,7 @@ class Store:
             known[topic_number, key] = tuple(last)
         matcher.remember(known)
         matcher.kept = int(self.fact("ran", 0))
+        return names
 
     def _rows(self, rest: str, values: Iterable[Any] = ()) -> Iterator[tuple[int, Row]]:
         for id_, *fields in self._db.execute(

@@ -58,13 +58,17 @@ class Apart:
     parked: int = 0
     """So many of the first events are parked."""
     state: Path | None = None
+    names: tuple[str, ...] = ("shop",)
+    outbox: str = "shop"
+    """The one of them that has the rows."""
 
     def __post_init__(self) -> None:
-        outbox = Outbox(
-            name="shop", relay="shop", dsn="", schema="outbox", retention=3600.0, kafka={}
-        )
+        outboxes = [
+            Outbox(name=each, relay=each, dsn="", schema="outbox", retention=3600.0, kafka={})
+            for each in self.names
+        ]
         self.store = Store(self.state)
-        plan = Plan(outboxes=(outbox,), topics=("orders",), grace=0.001)
+        plan = Plan(outboxes=tuple(outboxes), topics=("orders",), grace=0.001)
         self.auditor = Auditor(plan, self.store)
         self._put_servers(self.auditor.comparison)
 
@@ -76,6 +80,9 @@ class Apart:
             known_ids=lambda _: set(),
             parked=lambda after: ([], after),
             relays=lambda: ["shop"],
+            identity=lambda: "id/1",
+            is_behind=lambda _: False,
+            snapshot=lambda: "1:1:",
             has_successor=lambda *_: False,
             close=lambda: None,
         )
@@ -83,8 +90,13 @@ class Apart:
         topics.read, topics.assign = self._read_records, lambda: None
         topics.describe = lambda _: self.topics
         topics.offsets_at = lambda *_: {}
-        self.comparison.readers[0] = self.reader
-        self.comparison.sources.require_same = lambda _: None
+        empty = SimpleNamespace(
+            **{**vars(self.reader), "read": lambda *_: Chunk((), Window("1:1:"), complete=True)}
+        )
+        for index, name in enumerate(self.names):
+            self.comparison.readers[index] = self.reader if name == self.outbox else empty
+        self.require_same = comparison.sources.require_same
+        comparison.sources.require_same = lambda _: None
 
     def _read_rows(self, _: Window, most: int, __: int | None) -> Chunk:
         taken, self.rows = self.rows[:most], self.rows[most:]

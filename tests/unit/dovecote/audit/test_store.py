@@ -55,5 +55,5 @@ def test_a_file_of_the_version_before_is_read_on(tmp_path: Path) -> None:
     older.commit()
     older.close()
     matcher = Matcher(Bounds(late=1_000))
-    Store(file).load(matcher)
+    Store(file).load(matcher, ["shop"])
     assert matcher.rows == {9: Row(0, 7, 1, b"digest", 5)}
