@@ -1,5 +1,6 @@
 """Make copies of records to set aside: for a retry topic, or as dead letters."""
 
+import re
 from dataclasses import replace
 from hashlib import sha256
 from typing import NamedTuple
@@ -9,6 +10,9 @@ from dedup.rules.policies.wording import plain
 from outbox import envelope
 from outbox.envelope import Delivery, Pair, Record
 from outbox.errors import DovecoteError, InvalidEvent
+
+# Kafka's largest number has 19 digits. Python converts none of 5,000.
+_NUMBER = re.compile("[0-9]{1,19}")
 
 # A header must not make a record too large for the very topic that collects failed records.
 _ERROR_CHARACTERS = 2_000
@@ -143,9 +147,9 @@ def left_of(header: bytes) -> Left | None:
     where, _, rest = header.decode(errors="replace").partition(" ")
     size, _, digest = rest.partition(" ")
     topic, *numbers = where.rsplit("/", 2)
-    if not (size.isdecimal() and digest):
+    if not (_NUMBER.fullmatch(size) and digest):
         return None
-    if len(numbers) != 2 or not all(map(str.isdecimal, numbers)):  # noqa: PLR2004  # partition and offset
+    if len(numbers) != 2 or not all(map(_NUMBER.fullmatch, numbers)):  # noqa: PLR2004  # partition and offset
         return Left(None, int(size), digest)
     return Left((topic, int(numbers[0]), int(numbers[1])), int(size), digest)
 

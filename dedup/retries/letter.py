@@ -1,5 +1,6 @@
 """Dead letters for operators: their content, how to select them, and where they go."""
 
+import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +16,8 @@ from outbox.timestamps import milliseconds
 Action: TypeAlias = Literal["requeued", "dropped"]
 
 _MOST_NAME = 200
+# Kafka's largest offset has 19 digits. Python converts none of 5,000.
+_OFFSET = re.compile(rb"[0-9]{1,19}")
 
 At: TypeAlias = tuple[int, int]
 """Partition and offset in the dead-letter topic."""
@@ -129,10 +132,16 @@ def resolved(record: Record) -> At | None:
     """Return which letter of its partition a record resolves; None: it is a letter itself."""
     for name, value in record.headers:
         if name == envelope.RESOLVES:
-            offset = (value or b"").partition(b" ")[0]
+            offset = resolved_offset(value)
             # A producer that writes nonsense there hides one record of its own, and no letter.
-            return record.partition, int(offset) if offset.isdigit() else record.offset
+            return record.partition, record.offset if offset is None else offset
     return None
+
+
+def resolved_offset(header: bytes | None) -> int | None:
+    """Return the offset in the header of a resolution; None: it has none."""
+    offset = (header or b"").partition(b" ")[0]
+    return int(offset) if _OFFSET.fullmatch(offset) else None
 
 
 def is_fence(record: Record) -> bool:

@@ -16,6 +16,7 @@ from outbox.tokens.token import Ask, Token, TokenRefused, claims
 _SECONDS = 10.0
 _MOST_BYTES = 1_000_000
 _MOST_SAID = 200
+_DIGITS = 15
 # The request itself is wrong, so that another one would be answered in the same way.
 _REFUSED = frozenset({400, 401, 403, 404, 405})
 _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -133,7 +134,7 @@ def _token(answer: Mapping[str, Any], began: float, options: Mapping[str, Any]) 
         case ((int() | float() as seconds), _):
             expires = began + seconds
         # Some providers write the number as text.
-        case str(text), _ if text.isdigit():
+        case str(text), _ if text.isdecimal() and len(text) <= _DIGITS:
             expires = began + int(text)
         case _, (int() | float() as moment):
             expires = float(moment)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from dedup.retries.letter import resolved
+from dedup.retries.letter import resolved, resolved_offset
 from dovecote.observe.find.rules.facts import Role, written_at
 from dovecote.observe.find.rules.query import Query
 from outbox.envelope import ID, RESOLVES, Record
@@ -14,7 +14,7 @@ from outbox.kafka import headers_of
 def matcher(query: Query, wanted: set[str]) -> Callable[[Role, Any], bool]:
     """Return what finds the records of a query, and those that tell the fate of its letters."""
     names = {each.encode(errors="surrogatepass") for each in wanted}
-    letters: set[tuple[str, int, int]] = set()
+    letters: set[tuple[str, int, int | None]] = set()
 
     def is_it(message: Any) -> bool:  # noqa: ANN401  # confluent-kafka has no types of its own
         if query.key is not None:
@@ -25,9 +25,8 @@ def matcher(query: Query, wanted: set[str]) -> Callable[[Role, Any], bool]:
         if role == "dead":
             for name, value in headers_of(message):
                 if name == RESOLVES:
-                    offset = (value or b"").partition(b" ")[0]
-                    at = int(offset) if offset.isdigit() else -1
-                    return (message.topic(), message.partition(), at) in letters
+                    place = message.topic(), message.partition(), resolved_offset(value)
+                    return place in letters
         if not is_it(message):
             return False
         if role == "dead":

@@ -10,6 +10,7 @@ from outbox.envelope import Pair, Record
 
 HUGE = b"x" * 1_000_000
 ORIGIN = b"orders/3/14"
+HUGE_NUMBER = b"9" * 5_000
 NAMES = (envelope.ID, envelope.ORIGIN, envelope.GROUP, envelope.ERROR, envelope.ATTEMPT, "other")
 
 
@@ -45,6 +46,14 @@ def test_where_a_value_is_can_be_read_again_whatever_stands_there() -> None:
     for place in (("orders", 3, 15), ("a/b", 0, 0), None):
         assert copies.left_of(copies.left(place, b"v").encode()) == copies.left(place, b"v")
     assert copies.left_of(copies.left(None, None).encode()) == copies.left(None, b"")
-    for nonsense in (b"", b"1", b"orders/3/x 5", b"orders/3/4 many abc", b"\xff \xff \xff"):
+    for nonsense in (
+        b"",
+        b"1",
+        b"orders/3/x 5",
+        b"orders/3/4 many abc",
+        b"\xff \xff \xff",
+        b"a/0/0 " + HUGE_NUMBER + b" abc",
+    ):
         assert copies.left_of(nonsense) is None
-    assert copies.left_of(b"orders/3/x 5 abc") == copies.Left(None, 5, "abc")
+    for place in (b"orders/3/x", b"orders/3/" + HUGE_NUMBER):
+        assert copies.left_of(place + b" 5 abc") == copies.Left(None, 5, "abc")

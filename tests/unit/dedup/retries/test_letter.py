@@ -41,7 +41,7 @@ def test_whatever_a_topic_holds_few_letters_are_held_in_memory() -> None:
 
 
 def test_nonsense_where_a_resolution_is_hides_no_letter() -> None:
-    for value in (b"", b"all requeued", None):
+    for value in (b"", b"all requeued", b"9" * 5_000, None):
         nonsense = Record("dead", 0, 3, 0, b"k", None, [(RESOLVES, value)])
         assert resolved(nonsense) == (0, 3)
         assert len(standing([letter(1), nonsense], Which())) == 1

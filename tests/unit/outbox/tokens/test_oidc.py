@@ -78,6 +78,8 @@ def test_a_refusal_is_told_from_a_failure(
         (200, b'{"access_token": 5}', "no access_token"),
         (200, b'{"access_token": "opaque"}', "neither expires_in nor"),
         (200, b'{"access_token": "opaque", "expires_in": "soon"}', "neither expires_in nor"),
+        (200, b'{"access_token": "opaque", "expires_in": "\xc2\xb2"}', "neither expires_in nor"),
+        (200, b'{"access_token": "opaque", "expires_in": "%s"}' % (b"9" * 5_000), "neither"),
     ],
 )
 def test_any_other_answer_is_a_failure_that_may_pass(
