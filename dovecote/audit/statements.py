@@ -13,7 +13,7 @@ def append(file: Path, statements: Iterable[Mapping[str, Any]]) -> None:
     """
     Append the statements that the file does not have, and put them on disk.
 
-    A last line without an end is what a kill left of a write: it is replaced.
+    A last line that is no statement is what a kill left of a write: it is replaced.
 
     Raises:
         OSError: the file cannot be read or written.
@@ -21,12 +21,15 @@ def append(file: Path, statements: Iterable[Mapping[str, Any]]) -> None:
     with file.open("a+b") as lines:
         lines.seek(0)
         has: set[str] = set()
-        whole = 0
+        whole, last = 0, b"\n"
         for line in lines:
-            if line.endswith(b"\n"):
-                whole += len(line)
-                has.add(hash_of(line.decode(errors="replace")) or "")
+            found = hash_of(line.decode(errors="replace"))
+            if line.endswith(b"\n") or found:
+                whole, last = whole + len(line), line
+                has.add(found or "")
         lines.truncate(whole)
+        if not last.endswith(b"\n"):
+            lines.write(b"\n")  # an editor took it away
         for each in statements:
             if each["hash"] not in has:
                 lines.write(json.dumps(each).encode() + b"\n")

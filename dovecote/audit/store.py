@@ -13,7 +13,7 @@ from dovecote.audit.rules.finding import Finding
 from dovecote.audit.rules.handled import Passed
 from dovecote.audit.rules.ids import first_at
 from dovecote.audit.rules.matching import Counts, Last, Matcher, Row, Seen, Topic, place_of
-from outbox.errors import BadSettings
+from outbox.errors import BadSettings, DovecoteError
 
 T = TypeVar("T")
 
@@ -367,10 +367,29 @@ class Store:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # a full disk may have ended it
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """
+        Say what to do if the file fails within the block.
+
+        Raises:
+            DovecoteError: it could not be read or written, as on a full disk.
+        """
+        try:
+            yield
+        except sqlite3.Error as error:
+            msg = (
+                f"the state file {self._path or 'in the temporary folder'} cannot be written: "
+                f"{error}; make room for it, and start the auditor again: it goes on from its "
+                "last commit"
+            )
+            raise DovecoteError(msg) from error
 
 
 def _still(

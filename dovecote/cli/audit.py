@@ -95,7 +95,11 @@ def audit(
         return
     log = configure(log_format, log_level)
     relax()
-    with closing(Store(plan.state)) as store, closing(Auditor(plan, store)) as auditor:
+    with (
+        closing(Store(plan.state)) as store,
+        store.explained(),
+        closing(Auditor(plan, store)) as auditor,
+    ):
         if once:
             outcome = auditor.once()
             _show(outcome.statement, as_json=as_json)

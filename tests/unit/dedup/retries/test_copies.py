@@ -55,5 +55,5 @@ def test_where_a_value_is_can_be_read_again_whatever_stands_there() -> None:
         b"a/0/0 " + HUGE_NUMBER + b" abc",
     ):
         assert copies.left_of(nonsense) is None
-    for place in (b"orders/3/x", b"orders/3/" + HUGE_NUMBER):
-        assert copies.left_of(place + b" 5 abc") == copies.Left(None, 5, "abc")
+    for odd in (b"orders/3/x", b"orders/3/" + HUGE_NUMBER):
+        assert copies.left_of(odd + b" 5 abc") == copies.Left(None, 5, "abc")

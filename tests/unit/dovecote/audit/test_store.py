@@ -1,5 +1,6 @@
 """The findings of an auditor are kept until they are in a statement."""
 
+import re
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from dovecote.audit import store as module
 from dovecote.audit.rules.finding import Finding
 from dovecote.audit.rules.matching import Bounds, Matcher, Row
 from dovecote.audit.store import Store
+from outbox.errors import DovecoteError
 
 PHANTOM = Finding(
     kind="phantom",
@@ -57,3 +59,23 @@ def test_a_file_of_the_version_before_is_read_on(tmp_path: Path) -> None:
     matcher = Matcher(Bounds(late=1_000))
     Store(file).load(matcher, ["shop"])
     assert matcher.rows == {9: Row(0, 7, 1, b"digest", 5)}
+
+
+def test_a_full_disk_is_said_and_costs_nothing_that_was_kept(tmp_path: Path) -> None:
+    file = tmp_path / "audit.sqlite3"
+    store = Store(file)
+    store.note("kept", 1)
+    (pages,) = store._db.execute("PRAGMA page_count").fetchone()
+    store._db.execute(f"PRAGMA max_page_count = {pages}")
+    said = f"the state file {file} cannot be written: database or disk is full; make room"
+
+    def write() -> None:
+        with store.explained(), store.whole():
+            for n in range(10_000):
+                store.note(f"fact {n}", "x" * 100)
+
+    with pytest.raises(DovecoteError, match=re.escape(said)):
+        write()
+    store.close()
+    again = Store(file)
+    assert (again.fact("kept"), again.fact("fact 0")) == (1, None)

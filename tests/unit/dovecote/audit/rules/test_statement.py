@@ -77,3 +77,12 @@ def test_statements_are_there_once_after_a_kill_at_any_moment(
     assert file.read_text(encoding="utf-8") == "".join(texts)
     with file.open(encoding="utf-8") as kept:
         assert first_broken(kept) is None
+
+
+def test_a_statement_whose_end_an_editor_took_away_is_kept(tmp_path: Path) -> None:
+    file, told = tmp_path / "statements.jsonl", chain(3)
+    append(file, told[:2])
+    kept = file.read_bytes()
+    file.write_bytes(kept[:-1])
+    append(file, told[2:])
+    assert file.read_bytes() == kept + json.dumps(told[2]).encode() + b"\n"
