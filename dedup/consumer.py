@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -21,7 +22,7 @@ from dedup.health import Health
 from dedup.kafka.assignment import Assignment
 from dedup.kafka.claiming import Claiming, GroupClaims
 from dedup.kafka.committing import RENEWED_SECONDS, Commits, Committed
-from dedup.kafka.fatal import reason_to_end
+from dedup.kafka.fatal import StillUsed, reason_to_end
 from dedup.kafka.membership import Membership, patience
 from dedup.kafka.partitions import Partitions
 from dedup.kafka.polling import Polling
@@ -65,6 +66,9 @@ _STATISTICS_MILLISECONDS = 2_000
 _ASIDE_THREADS = 8
 # librdkafka takes 5 s to leave a group whose coordinator is silent, if no commit is pending.
 _LEAVE_SECONDS = 7.0
+# A broker gives a member of the protocol `consumer` a session of 45 s, or of 60 s at most, unless
+# its own settings say otherwise.
+_SESSION_SECONDS, _AGAIN_SECONDS = 65.0, 2.0
 
 
 class Consumer:
@@ -191,10 +195,37 @@ class Consumer:
                 begins=self._begins,
             )
             try:
-                self._poll(handover, workers, threads)
+                self._poll_once_free(handover, workers, threads)
             finally:
                 workers.close()
                 skips.tell(at_once=True)
+
+    def _poll_once_free(
+        self, handover: Handover, workers: Workers, threads: ThreadPoolExecutor
+    ) -> None:
+        """
+        Poll, once the group has no other member with our `instance`.
+
+        With the protocol `consumer`, a group keeps a process that was killed until the end of its
+        session, and refuses the one that is started in its place.
+        """
+        until = time.monotonic() + _SESSION_SECONDS
+        while True:
+            try:
+                self._poll(handover, workers, threads)
+            except StillUsed:
+                if self.health.was_member or time.monotonic() > until:
+                    raise
+                self.health.starting()
+                said = (
+                    f"the group still has a member with the `instance` {self._settings.instance}"
+                )
+                self.health.said(said)
+                _log.warning("%s: waiting for the end of its session", said)
+                if self._stop.wait(_AGAIN_SECONDS):
+                    return
+            else:
+                return
 
     def _poll(self, handover: Handover, workers: Workers, threads: ThreadPoolExecutor) -> None:
         settings = self._settings

@@ -136,6 +136,16 @@ class Health:
                     stack.enter_context(each.at_work())
             yield
 
+    @property
+    def was_member(self) -> bool:
+        """Whether the group has ever had this member."""
+        return self._joined > 0
+
+    def starting(self) -> None:
+        """Record that it tries anew to become a member."""
+        with self._lock:
+            self._role, self._began = "starting", time.monotonic()
+
     def stopped(self) -> None:
         with self._lock:
             self._role = "stopped"

@@ -12,6 +12,13 @@ _FATAL = {
 }
 
 
+_UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
+
+
+class StillUsed(DovecoteError):
+    """The group has a member with this one's `instance`, which is alive or was killed just now."""
+
+
 def reason_to_end(error: KafkaError) -> DovecoteError | None:
     """
     Return why the consumer must end, or None: the client goes on by itself.
@@ -26,4 +33,4 @@ def reason_to_end(error: KafkaError) -> DovecoteError | None:
     if "instance" in text:
         advice = "; another process has the same `instance`: give each process its own"
     msg = f"Kafka's client has ended this consumer for good: {text}{advice}"
-    return DovecoteError(msg)
+    return StillUsed(msg) if _UNRELEASED in text else DovecoteError(msg)

@@ -1,6 +1,7 @@
 """A consumer goes on after its broker was away, and ends although it is silent."""
 
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,30 @@ def with_one_name(kafka: str, name: str, **given: Any) -> None:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_of_two_processes_with_one_instance_name_one_ends_with_a_reason(
-    kafka: str, topic: MakeTopic, protocol: str
+    kafka: str, topic: MakeTopic, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("dedup.consumer._SESSION_SECONDS", 0)
     with pytest.raises(DovecoteError, match="another process has the same `instance`"):
         with_one_name(kafka, topic(), protocol=protocol)
+
+
+def test_a_static_member_waits_until_the_group_has_let_go_of_the_one_before(
+    kafka: str, topic: MakeTopic
+) -> None:
+    """A process that was killed is kept for a session, as one that lives is here."""
+    name = topic()
+    with ExitStack() as before:
+        first = before.enter_context(consuming(kafka, name, instance="one", protocol="consumer"))
+        until(lambda: first.consumer.health.ready().ok, within=20, what="the first a member")
+        with consuming(kafka, name, instance="one", protocol="consumer") as second:
+            health = second.consumer.health
+            until(
+                lambda: "still has a member" in health.ready().reason,
+                within=20,
+                what="that it waits",
+            )
+            assert not health.ready().ok
+            before.close()
+            produce(kafka, event(name, "k", 0))
+            second.has_handled(1)
+            until(lambda: health.ready().ok, within=20, what="the second a member")

@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from dedup.kafka.fatal import reason_to_end
+from dedup.kafka.fatal import StillUsed, reason_to_end
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,14 @@ from dedup.kafka.fatal import reason_to_end
 )
 def test_a_fatal_error_is_a_reason_to_end(error: KafkaError) -> None:
     assert error.str() in str(reason_to_end(error))
+
+
+def test_a_name_that_is_still_used_may_be_free_later() -> None:
+    code = KafkaError.UNRELEASED_INSTANCE_ID
+    as_the_client_says = f"Fatal error: {KafkaError(code).str()}: ConsumerGroupHeartbeat"
+    for error in (KafkaError(code), KafkaError(KafkaError._FATAL, as_the_client_says)):
+        assert isinstance(reason_to_end(error), StillUsed)
+    assert not isinstance(reason_to_end(KafkaError(KafkaError.FENCED_INSTANCE_ID)), StillUsed)
 
 
 @pytest.mark.parametrize(
