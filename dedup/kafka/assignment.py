@@ -9,7 +9,6 @@ from concurrent.futures import Executor
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
-    OFFSET_STORED,
     Consumer,
     KafkaError,
     KafkaException,
@@ -18,7 +17,7 @@ from confluent_kafka import (
 
 from dedup.kafka.claiming import Claiming
 from dedup.kafka.partitions import Partitions
-from dedup.kafka.starting import Starts
+from dedup.kafka.starting import Starts, beginning
 from dedup.kafka.topic_ids import Topics
 from dedup.retries.aside import Aside, Partition
 from dedup.rules.claim import Claim
@@ -91,11 +90,12 @@ class Assignment:
         for an earlier topic of the same name.
         """
         ids = self._topics.ids(each.topic for each in partitions)
+        others = [_standing(each) for each in self._assigned.values()]
         found, unknown = self._committed(client, partitions)
         known = _without_others(found, ids)
         stretches = [self._begin(each, known.get(_place(each)), ids) for each in partitions]
         starting = [
-            _starting(each, known.get(_place(each)), is_known=_place(each) not in unknown)
+            beginning(each, known.get(_place(each)), is_known=_place(each) not in unknown)
             for each in partitions
         ]
         # The client remembers that they were paused in an earlier assignment. If they were resumed
@@ -104,7 +104,7 @@ class Assignment:
         if self._incremental:
             client.incremental_assign(starting)
         else:
-            client.assign(starting)
+            client.assign([*others, *starting])
         if stretches:
             self._metrics.rebalanced("assigned")
             _log.info("assigned %s", _names((s.topic, s.partition) for s in stretches))
@@ -372,14 +372,6 @@ def _say_anew(topic: str, partition: int) -> None:
         topic,
         partition,
     )
-
-
-def _starting(
-    partition: TopicPartition, found: TopicPartition | None, *, is_known: bool
-) -> TopicPartition:
-    """Return the partition with the offset that its metadata belongs to, or its beginning."""
-    none = OFFSET_BEGINNING if is_known else OFFSET_STORED
-    return TopicPartition(*_place(partition), none if found is None else found.offset)
 
 
 def _place(partition: TopicPartition) -> Partition:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
+    OFFSET_STORED,
     Consumer,
     KafkaError,
     KafkaException,
@@ -99,3 +100,12 @@ class Starts:
         asked = [TopicPartition(*each, where) for each in partitions]
         found = require_answers(self._client.offsets_for_times(asked, timeout=_ANSWER_SECONDS))
         return [((each.topic, each.partition), each.offset) for each in found]
+
+
+def beginning(
+    partition: TopicPartition, found: TopicPartition | None, *, is_known: bool
+) -> TopicPartition:
+    """Return the partition with the offset that its metadata belongs to, or its beginning."""
+    none = OFFSET_BEGINNING if is_known else OFFSET_STORED
+    at = none if found is None else found.offset
+    return TopicPartition(partition.topic, partition.partition, at)

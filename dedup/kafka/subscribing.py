@@ -6,11 +6,12 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any, TypeAlias
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from dedup.explicit import explicit
 from dedup.kafka.assignment import Assignment
 from dedup.kafka.starting import Starts
+from dedup.retries.aside import Partition
 from dedup.rules.topics import any_pattern, matched
 from dedup.settings.consumer import ConsumerSettings
 from dovecote.process.rarely import Rarely
@@ -51,6 +52,11 @@ class Subscribing:
         self._entries = settings.topics_read()
         self._has_patterns = any_pattern(self._entries)
         self._asks = self._has_patterns or settings.start == "latest"
+        whole = [] if settings.partitions is None else {*self._entries} - {*settings.partitions}
+        self._whole = sorted(whole)
+        """Topics that are read whole although partitions are explicit."""
+        self._read: set[Partition] = set()
+        """The explicit partitions."""
         self._interval = settings.refresh
         self._next = 0.0
         self._begun = False
@@ -109,7 +115,7 @@ class Subscribing:
                 ]
             )
         if self._settings.partitions is not None:
-            self._assignment.assign(self._client, explicit(self._client, self._settings))
+            self._take(explicit(self._client, self._settings))
             self.names = names
         else:
             self._require_protocol()
@@ -133,7 +139,22 @@ class Subscribing:
             )
             raise BadSettings(msg)
 
+    def _take(self, partitions: list[TopicPartition]) -> None:
+        self._assignment.assign(self._client, partitions)
+        self._read |= {(each.topic, each.partition) for each in partitions}
+
     def _refresh(self, there: Listing) -> None:
+        if self._whole:
+            found = {
+                (topic, number)
+                for topic in self._whole
+                if topic in there
+                for number in there[topic].partitions
+            }
+            if more := sorted(found - self._read):
+                self._take([TopicPartition(*each) for each in more])
+            self._wait_for_more()
+            return
         names = matched(self._entries, there)
         # A broker that has just come up, or is behind, may lack topics for a moment.
         missed = {*self.names} - {*names}
@@ -142,7 +163,8 @@ class Subscribing:
         self._wait_for_more()
 
     def _wait_for_more(self) -> None:
-        self._next = time.monotonic() + self._interval if self._has_patterns else math.inf
+        looks = self._has_patterns or self._whole
+        self._next = time.monotonic() + self._interval if looks else math.inf
 
     def _subscribe(self, names: list[str]) -> None:
         if {*names} == {*self.names}:

@@ -44,6 +44,11 @@ def delete_before(kafka: str, name: str, offset: int) -> None:
         each.result(patient(20))
 
 
+def add_partition(kafka: str, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_partitions([NewPartitions(name, 2)])[name].result(patient(20))
+
+
 @each_protocol
 def test_latest_is_committed_at_once_and_a_later_partition_begins_at_its_beginning(
     kafka: str, topic: MakeTopic, protocol: dict[str, Any]
@@ -52,8 +57,7 @@ def test_latest_is_committed_at_once_and_a_later_partition_begins_at_its_beginni
     produce(kafka, *(event(name, "old", n) for n in range(10)))
     with consuming(kafka, name, start="latest", kafka=OFTEN, **protocol) as run:
         is_committed(kafka, name, 10)
-        admin = AdminClient({"bootstrap.servers": kafka})
-        admin.create_partitions([NewPartitions(name, 2)])[name].result(patient(20))
+        add_partition(kafka, name)
         produce(kafka, *(event(name, f"k{n}", n) for n in range(5)), partition=1)
         is_committed(kafka, name, 5, 1)
         assert sorted(run.ids) == [f"k{n}-{n}" for n in range(5)]
@@ -182,3 +186,19 @@ def test_idle_partitions_without_members_are_committed_again(
         is_committed(kafka, name, 1)
         before = run.count("commits_total", outcome="ok")
         until(lambda: run.count("commits_total", outcome="ok") > before + 1, within=20, what="two")
+
+
+def test_a_topic_that_is_read_whole_beside_explicit_partitions_may_grow(
+    kafka: str, topic: MakeTopic
+) -> None:
+    name, other = topic(), topic()
+    topics, named = [name, other], {other: [0]}
+    with consuming(kafka, name, topics=topics, partitions=named, kafka=OFTEN) as run:
+        produce(kafka, event(name, "k", 0), event(other, "o", 0))
+        is_committed(kafka, name, 1)
+        add_partition(kafka, name)
+        produce(kafka, event(name, "new", 0), partition=1)
+        is_committed(kafka, name, 1, partition=1)
+        produce(kafka, event(name, "k", 1), event(other, "o", 1), partition=0)
+        run.has_handled(5)
+    assert sorted(run.ids) == ["k-0", "k-1", "new-0", "o-0", "o-1"]
