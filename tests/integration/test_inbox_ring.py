@@ -84,6 +84,44 @@ def test_a_snapshot_from_before_the_turn_is_refused_and_not_wrong(inbox: str) ->
         assert INBOX.take(old, Identity("/s", "e1")) == DUPLICATE
 
 
+def test_a_clock_that_was_years_ahead_does_not_stop_the_turns(inbox: str) -> None:
+    ring = Ring(inbox)
+    with psycopg.connect(inbox) as tx:
+        INBOX.take(tx, Identity("/s", "e1"))
+    ring.turn()
+    with psycopg.connect(inbox) as conn:
+        conn.execute(
+            "UPDATE inbox.slots SET began = began + interval '10 years',"
+            " ended = ended + interval '10 years'"
+        )
+    ring.rotate("6 days")
+    ring.turn()
+    assert ring.rows() == 1
+    ring.rotate("0s")
+    assert ring.rows() == 0
+
+
+@pytest.mark.parametrize("midst", [False, True], ids=["between", "in the midst of a turn"])
+def test_an_inbox_that_was_restored_knows_no_transactions_of_another_cluster(
+    inbox: str, *, midst: bool
+) -> None:
+    ring = Ring(inbox)
+    if midst:
+        ring.age()
+        for _ in range(2):
+            ring.rotate("6 days")
+        assert ring.phase() == 1
+    with psycopg.connect(inbox) as conn:
+        conn.execute("SELECT setval('inbox.barrier', 1000000000000)")
+        conn.execute("UPDATE inbox.pending SET barrier = 1000000000000")
+    for _ in range(3):
+        ring.rotate("6 days")
+    assert ring.phase() == (2 if midst else 0)
+    with psycopg.connect(inbox) as tx:
+        tx.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        assert INBOX.take(tx, Identity("/s", "e1")) is None
+
+
 def test_no_event_is_taken_twice_while_the_turn_passes_on(inbox: str) -> None:
     """Four handlers race for the same events, in transactions that last, across many turns."""
     ring, stop = Ring(inbox), threading.Event()

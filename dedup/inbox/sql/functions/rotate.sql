@@ -10,12 +10,24 @@ DECLARE
     current int;
     next    int;
     old     record;
+    newest  bigint;
 BEGIN
     -- One at a time. Only our functions can lock this row.
     PERFORM FROM {schema}.slots WHERE slot = 0 FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN;
     END IF;
+    -- No slot has begun or ended in the future: the clock was set back since. Otherwise the turn would
+    -- stay, and nothing be forgotten, until the clock gets there.
+    UPDATE {schema}.slots SET began = clock_timestamp() WHERE began > clock_timestamp();
+    UPDATE {schema}.slots SET ended = clock_timestamp() WHERE ended > clock_timestamp();
+    -- No transaction is newer than the newest: the database was restored from another cluster, of which
+    -- none is left. Otherwise the turn would stay until there are as many here, and transactions at
+    -- strict levels would be refused. The snapshot is of after the lock, unless it is of the caller.
+    newest := CASE current_setting('transaction_isolation') WHEN 'read committed'
+              THEN pg_snapshot_xmax(pg_current_snapshot())::text::bigint END;
+    PERFORM setval($name${schema}.barrier$name$, 0) FROM {schema}.barrier WHERE last_value > newest;
+    DELETE FROM {schema}.pending WHERE barrier > newest;
     SELECT last_value INTO now_at FROM {schema}.phase;
     current := now_at / 2 % 8;
     next := (current + 1) % 8;

@@ -1,0 +1,1 @@
+-- `rotate` goes on after a clock was set back, and after a restore in another cluster.
