@@ -157,8 +157,12 @@ def use_table(dsn: str, schema: str) -> bool:
         DovecoteError: the role may not do it; the message says who may.
     """
     with _in_turn(dsn, schema) as conn:
-        if installed(conn, schema).state == "wal":
+        found = installed(conn, schema)
+        if found.state == "wal":
             _require_none_restored(conn, schema, done="the log had them: delete them")
+        if found.state != "table":
+            # Until the log is left, it alone brings the rows that are written from here on.
+            slots.publish(conn, schema, found.publication)
         _set_mode(conn, schema, wal=False)
         departed = sql.SQL("UPDATE {} SET departed = DEFAULT WHERE state = 'wal'")
         cursor(conn).execute(departed.format(_reading(schema)))

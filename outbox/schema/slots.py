@@ -217,6 +217,39 @@ def in_order(snapshot: str) -> str:
     return snapshot if int(xmin) <= int(xmax) else f"{xmin}:{xmin}:{running}"
 
 
+# An older server has no filters and no lists of columns.
+_IS_WHOLE = """
+SELECT p.pubinsert AND NOT EXISTS (
+       SELECT FROM (SELECT %(events)s::regclass::oid AS oid UNION ALL
+                    SELECT inhrelid FROM pg_inherits WHERE inhparent = %(events)s::regclass) AS t
+        WHERE NOT EXISTS (SELECT FROM pg_publication_rel AS r
+                           WHERE r.prpubid = p.oid AND r.prrelid = t.oid
+                             AND to_jsonb(r) ->> 'prqual' IS NULL
+                             AND to_jsonb(r) ->> 'prattrs' IS NULL))
+  FROM pg_publication AS p WHERE p.pubname = %(name)s
+"""
+
+
+def publish(conn: Connection[Any], schema: str, publication: str) -> bool:
+    """
+    Publish inserts into all tables of events; return whether there was no publication.
+
+    Others may have dropped or changed it: nothing needs it while all events are messages.
+    """
+    events = sql.Identifier(schema, "events")
+    asked = {"events": events.as_string(conn), "name": publication}
+    found = cursor(conn).execute(_IS_WHOLE, asked).fetchone()
+    if found is not None and found[0]:
+        return False
+    name = sql.Identifier(publication)
+    query = "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert',"
+    query += " publish_via_partition_root = true)"
+    with conn.transaction():
+        cursor(conn).execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(name))
+        cursor(conn).execute(sql.SQL(query).format(name, events))
+    return found is None
+
+
 @contextmanager
 def published(conn: Connection[Any], schema: str, publication: str) -> Iterator[None]:
     """
@@ -224,15 +257,11 @@ def published(conn: Connection[Any], schema: str, publication: str) -> Iterator[
 
     A slot sees no publication that is younger. If no slot is made, what was made here goes.
     """
-    exists = cursor(conn).execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [publication])
-    is_new, name = exists.fetchone() is None, sql.Identifier(publication)
-    if is_new:
-        query = "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert',"
-        query += " publish_via_partition_root = true)"
-        cursor(conn).execute(sql.SQL(query).format(name, sql.Identifier(schema, "events")))
+    is_new = publish(conn, schema, publication)
     try:
         yield
     except BaseException:
         if is_new:
+            name = sql.Identifier(publication)
             cursor(conn).execute(sql.SQL("DROP PUBLICATION {}").format(name))
         raise
