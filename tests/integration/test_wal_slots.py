@@ -14,6 +14,7 @@ from outbox import schema
 from outbox.errors import DovecoteError
 from outbox.schema.capture import use_wal
 from relay.errors import Refused
+from relay.postgres.capture.replication import Stream
 from relay.postgres.capture.switching import Expected, SwitchingCapture
 from relay.postgres.capture.wal import Timing
 from relay.rules.places.progress import Cursor, LogPosition
@@ -168,6 +169,15 @@ def test_it_goes_on_after_a_promotion_that_lost_nothing(own_server: Postgres) ->
         assert capture.origin().timeline == progress.timeline + 1
         found, _ = read(capture, capture.resume(progress), 1)
         assert found == [2]
+
+
+@pytest.mark.parametrize(("lease", "timeout"), [(2.0, "2s"), (86_400.0, "20s")])
+def test_the_server_speaks_sooner_than_its_silence_counts_however_long_the_lease_is(
+    dsn: str, lease: float, timeout: str
+) -> None:
+    stream = Stream(dsn, timeout=lease)
+    with closing(stream):
+        assert stream._conn.execute("SHOW wal_sender_timeout").fetchone() == (timeout,)
 
 
 def test_a_server_that_stands_still_is_not_called_idle(own_server: Postgres) -> None:

@@ -31,6 +31,9 @@ _EPOCH_MICROSECONDS = 946_684_800_000_000
 _MOST_BYTES = 1_000_000
 # A server with nothing to send answers at once when it is asked.
 _ASK_AFTER = 1.0
+# While it decodes a large transaction of others, it says something only after half of its timeout.
+# That must be sooner than its silence counts as its end.
+_LONGEST_TIMEOUT = 20.0
 # The texts of Postgres 16 and newer, and of older ones; libpq passes on no SQLSTATE for it.
 _LACKS_REPLICATION = re.compile(
     "permission denied to start WAL sender"
@@ -133,15 +136,18 @@ class Stream:
 
     def __init__(self, dsn: str, *, timeout: float) -> None:
         """
-        Connect. The server drops the connection if it hears nothing for `timeout` seconds.
+        Connect.
+
+        The server drops the connection if it hears nothing for `timeout` seconds, or for 20.
 
         Raises:
             Refused: the role lacks REPLICATION.
             psycopg.OperationalError: the server is away.
         """
-        self._conn = replicating(dsn, "wal", f" -c wal_sender_timeout={int(timeout * 1000)}")
+        self._timeout = min(timeout, _LONGEST_TIMEOUT)
+        options = f" -c wal_sender_timeout={int(self._timeout * 1000)}"
+        self._conn = replicating(dsn, "wal", options)
         self._pgconn = self._conn.pgconn
-        self._timeout = timeout
         self._heard = self._reported = time.monotonic()
         self._received = self._confirmed = self._reported_confirmed = 0
         self._asked = False

@@ -228,10 +228,15 @@ class WalCapture:
         return messages or stream.receive()
 
     def has(self, cursor: LogPosition, newest: Newest) -> bool:
-        """Return whether the log up to `cursor` ends with the transaction `newest`."""
+        """
+        Return whether the log up to `cursor` ends with the transaction `newest`.
+
+        The server reads its log from the beginning of the oldest transaction that was open, which
+        may take minutes.
+        """
         stream, decoder = self._open(cursor, since=newest.at)
-        enough = time.monotonic() + _LONGEST_SILENCE
-        while time.monotonic() < enough and not self._interrupted.is_set():
+        began, is_said = time.monotonic(), False
+        while stream.silence() < _LONGEST_SILENCE and not self._interrupted.is_set():
             for data in (messages := stream.receive()):
                 if data[0] == _KEEPALIVE:
                     # A keepalive reports how far the server has looked through the log.
@@ -241,6 +246,9 @@ class WalCapture:
                 elif (begun := read_begin(data)) is not None:
                     self._early = messages
                     return begun == newest
+            if not is_said and time.monotonic() - began > _PATIENCE:
+                is_said = True
+                _log.info("Postgres reads its log up to %s", format_lsn(newest.at))
             stream.report(self._confirmed)
             stream.wait(_SLICE, self._wake)
         msg = f"the replication stream does not come to {format_lsn(newest.at)}"
