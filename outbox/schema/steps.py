@@ -18,8 +18,11 @@ from outbox.schema.templates import array, literal, quoted
 _INSTALL = """
 DECLARE
     installed int;
-    before CONSTANT text := current_setting('lock_timeout');
+    before CONSTANT text := pg_catalog.current_setting('lock_timeout');
+    path CONSTANT text := pg_catalog.current_setting('search_path');
 BEGIN
+    -- Others may have functions on the path that fit better than Postgres's own.
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
     IF before = '0' THEN
         PERFORM set_config('lock_timeout', {patience}, true);
     END IF;
@@ -41,6 +44,7 @@ BEGIN
     END IF;
 {grants}
     PERFORM set_config('lock_timeout', before, true);
+    PERFORM set_config('search_path', path, true);
 END
 """
 
@@ -60,8 +64,11 @@ DECLARE
     counts boolean;
     others text;
     is_free boolean;
-    before CONSTANT text := current_setting('lock_timeout');
+    before CONSTANT text := pg_catalog.current_setting('lock_timeout');
+    path CONSTANT text := pg_catalog.current_setting('search_path');
+    mine CONSTANT regclass := pg_catalog.to_regclass({own});
 BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
     IF before = '0' THEN
         PERFORM set_config('lock_timeout', {patience}, true);
     END IF;
@@ -82,6 +89,7 @@ BEGIN
         RAISE object_not_in_prerequisite_state USING MESSAGE = $say${empty}$say$;
     ELSIF installed IS NULL THEN
         RAISE NOTICE $say$outbox: there is none in {schema}; nothing was dropped$say$;
+        PERFORM set_config('search_path', path, true);
         RETURN;
     END IF;
     -- The last of several that have installed it takes it away.
@@ -89,7 +97,7 @@ BEGIN
         SELECT c.oid FROM pg_class AS c, pg_namespace AS n
          WHERE c.relname = {ledger} AND c.relkind IN ('r', 'p')
            AND n.oid = c.relnamespace AND n.nspname <> ALL ({without})
-           AND c.oid IS DISTINCT FROM to_regclass({own})
+           AND c.oid IS DISTINCT FROM mine
            AND has_table_privilege(c.oid, 'SELECT')
     LOOP
         EXECUTE format($ask$SELECT EXISTS (SELECT FROM %s AS m
@@ -101,6 +109,7 @@ BEGIN
     IF others IS NOT NULL THEN
         RAISE WARNING $say$outbox: {schema} stays, for migrations elsewhere count on it: %$say$,
             others;
+        PERFORM set_config('search_path', path, true);
         RETURN;
     END IF;
     -- Writers that are under way finish first, and their events count.
@@ -134,6 +143,7 @@ BEGIN
     END IF;
 {drop}
     PERFORM set_config('lock_timeout', before, true);
+    PERFORM set_config('search_path', path, true);
 EXCEPTION WHEN lock_not_available THEN
     GET STACKED DIAGNOSTICS others = MESSAGE_TEXT;
     RAISE lock_not_available USING MESSAGE = others, HINT =

@@ -22,7 +22,7 @@ from outbox.django.apps import OutboxConfig
 from outbox.django.operations import InstallOutbox
 from outbox.errors import BadSettings
 from outbox.schema import Roles
-from outbox.schema.steps import install
+from outbox.schema.steps import install, uninstall
 from tests import old_schemas
 from tests.support.fix_django import django_database
 from tests.support.migrating import EVENT, NEWEST, installed, put, shape
@@ -47,6 +47,19 @@ def migrate(*arguments: str) -> str:
     said = io.StringIO()
     call_command("migrate", *arguments, verbosity=1, stdout=said)
     return said.getvalue()
+
+
+def test_no_statement_calls_a_function_that_others_have_put_on_the_path(database: str) -> None:
+    with psycopg.connect(database) as conn:
+        conn.execute(
+            "CREATE SCHEMA others; SET search_path = others, public;"
+            " CREATE FUNCTION others.format(text, text) RETURNS text LANGUAGE plpgsql"
+            " AS 'BEGIN RAISE EXCEPTION ''called with the rights of another''; END'"
+        )
+        for statement in (install(NEWEST), uninstall(), uninstall()):
+            conn.execute(statement.encode())
+            # The transaction goes on with the path that it had.
+            assert conn.execute("SHOW search_path").fetchone() == ("others, public",)
 
 
 def test_one_statement_installs_what_init_installs(database: str) -> None:
