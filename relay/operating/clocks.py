@@ -23,6 +23,10 @@ _log = kafka_logger("dovecote.relay.kafka")
 _TOLERATED = 30.0
 
 NEWEST = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # it says nothing of types
+END = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # as above
+
+# A transaction ends the topic with progress, often twice, and with a marker.
+_LAST = 4
 
 
 def compare(postgres: float, newest: float | None) -> Iterator[Finding]:
@@ -69,7 +73,11 @@ def look(settings: RelaySettings, timeout: float) -> Iterator[Finding]:
 
 
 def _newest(settings: RelaySettings, timeout: float) -> float | None:
-    """Return by how many seconds the newest record of progress is ahead of our clock."""
+    """
+    Return by how many seconds the newest record of progress is ahead of our clock.
+
+    A clock that was wrong once leaves a later time in the topic, which says nothing of today's.
+    """
     try:
         given = for_client(client_properties(settings.kafka))
         admin = client_of(AdminClient, given, _log)
@@ -78,8 +86,11 @@ def _newest(settings: RelaySettings, timeout: float) -> float | None:
     place = TopicPartition(settings.progress_topic, 0)
     try:
         asked = admin.list_offsets({place: NEWEST}, request_timeout=timeout)
-        newest = asked[place].result().timestamp
+        newest = asked[place].result()
+        asked = admin.list_offsets({place: END}, request_timeout=timeout)
+        end = asked[place].result().offset
     except KafkaException:
         # Not there yet, or not ours to ask; another check reports that.
         return None
-    return None if newest < 0 else newest / 1000 - time.time()
+    is_last = newest.timestamp >= 0 and newest.offset >= end - _LAST
+    return newest.timestamp / 1000 - time.time() if is_last else None

@@ -245,6 +245,7 @@ def _server(
         )
         origin = _origin(settings, is_read=found.state == "table")
         claim = Claim(conn, schema, settings.name)
+        held = claim.read(origin)
         return Server(
             version=version,
             wal_level=wal_level,
@@ -262,11 +263,10 @@ def _server(
             retained=found.retained,
             leaving_open=len(running(conn)) + len(prepared(conn)),
             active=active(conn, role_of(schema, settings.name)),
-            claimed=_is_claimed(conn, schema, settings.name),
+            # A relay that ended before its first progress has published nothing.
+            claimed=held is not None and held.began,
             put_back=_put_back(settings, claim, origin, progress),
-            other_cluster=cluster_refusal(claim.read(origin), settings.name, broker.cluster)
-            if broker
-            else None,
+            other_cluster=cluster_refusal(held, settings.name, broker.cluster) if broker else None,
             gone=_gone(conn, settings, shard),
             has_fsync=found.has_fsync,
             standbys=found.standbys,
@@ -362,16 +362,6 @@ def _require_rights_in_log(conn: psycopg.Connection[Any], dsn: str, schema: str)
         advice = outbox_schema.advice("relay", user, schema)
         msg = f"role {user} lacks SELECT on capture; {advice}"
         raise NotAllowed(msg)
-
-
-def _is_claimed(conn: psycopg.Connection[Any], schema: str, name: str) -> bool:
-    query = sql.SQL(
-        "SELECT EXISTS (SELECT FROM {} WHERE name = {} AND system_identifier ="
-        " (SELECT system_identifier::text FROM pg_control_system()) AND database ="
-        " (SELECT oid::bigint FROM pg_database WHERE datname = current_database()))"
-    ).format(sql.Identifier(schema, "claims"), sql.Literal(name))
-    row = conn.execute(query).fetchone()
-    return row is not None and bool(row[0])
 
 
 def _one(conn: psycopg.Connection[Any], query: LiteralString, *params: object) -> tuple[Any, ...]:

@@ -1,11 +1,13 @@
 """`dovecote relay doctor` finds what is wrong with an outbox, and changes nothing."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
+from confluent_kafka import Producer
 
 from dovecote.devstack import Stack
 from outbox import Event
@@ -17,6 +19,7 @@ from tests.support.crews import new_role
 from tests.support.fix_stack import MakeTopic
 from tests.support.load import load
 from tests.support.relaying import Relays, agrees, commit, event, installed, published, relays
+from tests.support.waiting import patient
 
 
 @pytest.fixture
@@ -144,6 +147,40 @@ def test_a_role_that_lacks_a_right_is_told_what_grants_it(fleet: Relays) -> None
         assert f"warn  role {role} lacks EXECUTE on confirm: published rows may stay" in found
         conn.execute(f"REVOKE EXECUTE ON FUNCTION outbox.settle_shards FROM {role}".encode())
         assert f"fail  role {role} lacks EXECUTE on settle_shards" in doctor(fleet, dsn=own).stdout
+
+
+def test_a_relay_that_ended_before_its_first_progress_has_published_nothing(
+    fleet: Relays,
+) -> None:
+    with psycopg.connect(installed(fleet.dsn), autocommit=True) as conn:
+        # As a relay leaves it that is killed between its claim and its first progress.
+        conn.execute("SELECT outbox.renew_claim(%s, NULL, NULL, NULL, 0, NULL, 0)", [fleet.name])
+    assert told(fleet, "fail") == []
+    assert f"outbox {fleet.name!r} has not published anything yet" in told(fleet, "ok")
+    # The relay itself begins there.
+    fleet.active()
+
+
+def test_a_clock_is_told_while_it_is_wrong_and_not_after_that(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    installed(fleet.dsn)
+    relay = fleet.active()
+    assert relay.terminate() == 0
+    producer = Producer({"bootstrap.servers": fleet.bootstrap})
+    ahead = int((time.time() + 1_800) * 1_000)
+    progress = f"dovecote.progress.{fleet.name}"
+    producer.produce(progress, key="another", value="{}", timestamp=ahead)
+    assert producer.flush(patient(10)) == 0
+    (wrong,) = (line for line in told(fleet, "warn") if "clock" in line)
+    assert wrong.startswith("the newest record of progress is 1")
+    # The relay's clock has been set right, and newer progress says so.
+    fleet.active()
+    for number in range(3):
+        commit(fleet.dsn, event(name, number))
+        published(fleet, name, number + 1)
+    assert [line for line in told(fleet, "warn") if "clock" in line] == []
 
 
 def test_bad_settings_are_bad_usage(fleet: Relays) -> None:
