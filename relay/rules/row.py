@@ -53,5 +53,5 @@ def size_of(row: Row) -> int:
     size = len(row[KEY] or b"") + len(row[VALUE] or b"")
     if row[HEADER_NAMES] or row[SUBJECT]:
         size += len(row[SUBJECT] or "") + sum(map(len, row[HEADER_NAMES] or ()))
-        size += sum(len(each) for each in row[HEADER_VALUES] or () if each)
+        size += sum(map(len, filter(None, row[HEADER_VALUES] or ())))
     return size
