@@ -384,11 +384,8 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
-            msg = (
-                f"the state file {self._path or 'in the temporary folder'} cannot be written: "
-                f"{error}; make room for it, and start the auditor again: it goes on from its "
-                "last commit"
-            )
+            msg = f"the state file {self._path or 'in the temporary folder'} cannot be written: "
+            msg += f"{error}; make room for it, and start the auditor again: it goes on from there"
             raise DovecoteError(msg) from error
 
 

@@ -117,9 +117,9 @@ def test_what_was_begun_goes_on_and_what_comes_next_does_not() -> None:
         # As if the process were paused for longer than a lane's turn, and than the certainty
         # lasts.
         certainty.until = time.monotonic() - 1
+        ends = time.monotonic() + 0.1
         until(lambda: time.monotonic() > ends, within=10, what="the end of its turn")
 
-    ends = time.monotonic() + 0.1
     records = [Record("t", 0, n, 0, b"k", b"1", ()) for n in range(2)]
     with at_work({"policy": "every"}, handle, certainty, records) as work:
         until(lambda: work.handover.lanes.held == 1, within=10, what="the rest to be held")

@@ -103,7 +103,7 @@ def test_a_refusal_and_a_provider_that_is_away_differ_for_a_new_client(
 ) -> None:
     provider.failing = 500
     with pytest.raises(NoToken, match=r"gives no token: HTTP 500"):
-        for_client({"identity": provider.text(scope="a")}, patience=0.5)
+        for_client({"identity": provider.text(scope="a")}, patience=patient(0.5))
     assert asked([{"identity": provider.text(scope="a")}]).startswith("; but oidc http://127")
     provider.failing = 0
     with pytest.raises(BadSettings, match=r"\[kafka.identity\].*401: invalid_client") as refused:
