@@ -216,7 +216,7 @@ def test_a_provider_of_somebody_else_may_raise_anything(
     monkeypatch.syspath_prepend(str(tmp_path))
     text = '{"provider": "odd", "own_secret": "tops3cret"}'
     with pytest.raises(NoToken, match=r"odd gives no token: RuntimeError: no answer to \*\*\*"):
-        for_client({"identity": text}, patience=1)
+        for_client({"identity": text}, patience=patient(1))
 
 
 def test_a_token_that_never_expires_is_renewed_all_the_same() -> None:
