@@ -68,7 +68,7 @@ def kill_at_switches(fleet: Relays, shards: int) -> None:
             before = said(fleet, "going on in the ")
             until(
                 lambda before=before: said(fleet, "going on in the ") > before,  # type: ignore[misc]  # bound early
-                within=30,
+                within=60,
                 what="a switch",
             )
         pause.wait(chance.choice([0, 0, 0.01, 0.05, 0.3]))
@@ -84,8 +84,9 @@ def test_killed_while_it_is_switched_there_and_back_it_publishes_each_event_once
     assert resharding.reshard(wanted(fleet, shards))
     with load(fleet.dsn, name) as running, switching(fleet.dsn, running) as switches:
         kill_at_switches(fleet, shards)
+        # A slow machine switches less often than it kills.
+        until(lambda: switches.count("table") > 1, within=60, what="two switches there and back")
     assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
-    assert switches.count("table") >= 2
     assert said(fleet, "going on in the table") >= 2
     assert said(fleet, "going on in the log") >= 2
     assert not [path for path in tmp_path.rglob("relay.log") if "Traceback" in path.read_text()]
