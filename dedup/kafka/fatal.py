@@ -10,8 +10,6 @@ _FATAL = {
     KafkaError.FENCED_INSTANCE_ID,
     KafkaError.UNRELEASED_INSTANCE_ID,
 }
-
-
 _UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 
 

@@ -385,7 +385,7 @@ class Store:
             yield
         except sqlite3.Error as error:
             msg = f"the state file {self._path or 'in the temporary folder'} cannot be written: "
-            msg += f"{error}; make room for it, and start the auditor again: it goes on from there"
+            msg += f"{error}; make room for it, and start the auditor again: what it kept is whole"
             raise DovecoteError(msg) from error
 
 
