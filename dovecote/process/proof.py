@@ -47,7 +47,11 @@ class Proof:
         self._trouble = ""
 
     def heard(self) -> None:
-        """Note that the server has answered other requests just now; it need not be asked."""
+        """
+        Note that the server has answered other requests just now.
+
+        It need not be asked, and a question that it has left unanswered no longer counts.
+        """
         with self._lock:
             self._heard, self._trouble = self._clock(), ""
 
@@ -58,7 +62,7 @@ class Proof:
 
     def once(self) -> None:
         """Ask, unless the server has answered something a short while ago."""
-        found = self.seen()
+        found, began = self.seen(), self._clock()
         if found.seconds is not None and found.seconds < self._every / 2 and not found.trouble:
             return
         try:
@@ -66,6 +70,8 @@ class Proof:
         except Exception as error:  # noqa: BLE001  # whatever it is: it is what is to be known
             trouble = first_line(error) or type(error).__name__
         with self._lock:
+            if trouble and self._heard is not None and self._heard > began:
+                return  # it has answered others meanwhile
             self._trouble = trouble or ""
             if trouble is None:
                 self._heard = None

@@ -197,6 +197,10 @@ class Health:
         """Record that a batch is done, or that there was none to do."""
         with self._lock:
             self._role, self._progressed, self._batch = "running", time.monotonic(), None
+        if self.proof is not None:
+            # Kafka has said what there is to read. On a busy machine our own question may have
+            # got no answer in time.
+            self.proof.heard()
 
     def stopped(self) -> None:
         with self._lock:

@@ -75,7 +75,12 @@ def test_a_running_job_is_seen_by_prometheus_by_kafkas_tools_and_by_status(
         until(lambda: job.rows() == 21, within=START_SECONDS, what="one that comes late as well")
         until(lambda: sum(_committed(job).values()) == 21, within=30, what="the group is told")
 
-        code, found = _status(job)
+        # One look may get no answer in time, on a machine that is busy.
+        found = until(
+            lambda: [seen] if (told := _status(job))[0] == 0 and (seen := told[1]) else [],
+            within=30,
+            what="its status says that it works",
+        )[0]
         label = f'query="{job.settings.spark.query}"'
         committed = f'dovecote_spark_offset_commits_total{{outcome="ok",{label}}}'
         shown = until(
@@ -84,7 +89,6 @@ def test_a_running_job_is_seen_by_prometheus_by_kafkas_tools_and_by_status(
             what="the commit is counted",
         )[0].splitlines()
 
-    assert code == 0
     expected = {"ready": True, "lag_rows": 0, "keys": 10, "open": 10}
     assert {name: found[name] for name in expected} == expected
     assert found["query"] == job.settings.spark.query

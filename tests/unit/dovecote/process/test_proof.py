@@ -57,3 +57,26 @@ def test_a_server_that_has_just_answered_is_not_asked() -> None:
     clock.now += 2
     proof.once()
     assert asked
+
+
+def test_an_answer_to_others_counts_more_than_a_question_without_one() -> None:
+    clock = Clock()
+
+    def ask() -> str:
+        clock.now += 2
+        proof.heard()
+        clock.now += 3
+        return "no answer in time"
+
+    proof = Proof(ask, clock=clock)
+    proof.once()
+    assert proof.seen() == LastAnswer(3.0)
+
+
+def test_an_answer_before_the_question_does_not_hide_its_trouble() -> None:
+    clock = Clock()
+    proof = Proof(lambda: "no answer in time", every=20, clock=clock)
+    proof.heard()
+    clock.now += 15
+    proof.once()
+    assert proof.seen() == LastAnswer(15.0, "no answer in time")

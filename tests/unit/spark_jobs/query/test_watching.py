@@ -1,3 +1,5 @@
+from dovecote.process.proof import Proof
+from dovecote.process.states import State
 from spark_jobs.query.watching import Health
 from tests.support.waiting import until
 
@@ -21,3 +23,16 @@ def test_a_job_that_finishes_no_batch_is_not_ready_until_it_does() -> None:
     assert health.ready().reason == "no batch was finished for 0 s"
     health.progressed()
     assert health.ready().ok
+
+
+def test_kafkas_answers_to_the_query_count_more_than_one_question_without_an_answer() -> None:
+    seconds = iter(range(0, 1_000, 60))
+    proof = Proof(lambda: "Kafka: no answer in time", clock=lambda: next(seconds))
+    health = Health(stall_after=60, proof=proof)
+    health.progressed()
+    proof.once()
+    assert health.ready().state is State.FAILING
+
+    health.progressed()
+
+    assert health.ready().state is State.IDLE
