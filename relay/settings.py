@@ -6,13 +6,12 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dovecote.process.settings import (
+from dovecote.process.settings.models import HttpSettings, Settings
+from dovecote.process.settings.values import (
     Dsn,
     Duration,
-    HttpSettings,
     KafkaProperties,
     PositiveDuration,
-    Settings,
     TransactionTimeout,
 )
 from outbox.kafka import number

@@ -26,7 +26,7 @@ from dovecote.contracts.settings import ContractsSettings
 from dovecote.observe import sources as watch_settings
 from dovecote.observe.audit_settings import AuditSettings
 from dovecote.observe.sources import WatchSettings
-from dovecote.process.settings_schema import docstrings
+from dovecote.process.settings.schema import docstrings
 from dovecote.push import settings as push_settings
 from dovecote.push.settings import PushSettings
 from relay import settings as relay_settings

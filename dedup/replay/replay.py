@@ -18,7 +18,8 @@ from dedup.replay import trace
 from dedup.replay.policy import TracedPolicy
 from dedup.replay.trace import Advance, End, Traced
 from dedup.settings.policy import ExactSettings, FirstMatchSettings, LatestSettings
-from dovecote.process.settings import Settings, load
+from dovecote.process.settings.loading import load
+from dovecote.process.settings.models import Settings
 from outbox.errors import BadSettings
 
 S = TypeVar("S", bound=Settings)

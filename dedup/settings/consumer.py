@@ -12,7 +12,8 @@ from dedup.rules.topics import any_pattern, problem, reads_own
 from dedup.settings.inbox import InboxSettings
 from dedup.settings.properties import FIXED, SAID_BY, client_properties
 from dedup.settings.retries import RetriesSettings
-from dovecote.process.settings import HttpSettings, KafkaProperties, PositiveDuration, Settings
+from dovecote.process.settings.models import HttpSettings, Settings
+from dovecote.process.settings.values import KafkaProperties, PositiveDuration
 from outbox.kafka import number
 
 PREFIX = "DOVECOTE_CONSUME"

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from dedup.settings.retries import RetriesSettings
-from dovecote.process.settings import KafkaProperties
+from dovecote.process.settings.values import KafkaProperties
 from outbox.errors import BadSettings
 
 PREFIX = "DOVECOTE_DEAD"

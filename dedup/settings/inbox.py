@@ -5,7 +5,8 @@ from datetime import timedelta
 from pydantic import Field, field_validator
 
 from dedup.inbox.choices import DEFAULT_SCHEMA, Prepare
-from dovecote.process.settings import Dsn, Duration, Settings
+from dovecote.process.settings.models import Settings
+from dovecote.process.settings.values import Dsn, Duration
 
 
 class InboxSettings(Settings):

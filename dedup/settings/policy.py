@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from dedup.rules.policies.decode import Format
-from dovecote.process.settings import Duration, Settings
+from dovecote.process.settings.models import Settings
+from dovecote.process.settings.values import Duration
 
 
 class PolicySettings(Settings):

@@ -9,7 +9,8 @@ from pydantic import Field, field_validator, model_validator
 
 from dedup.retries.backoff import Backoff
 from dedup.retries.plan import Exceptions, Plan, Tier
-from dovecote.process.settings import Duration, Settings
+from dovecote.process.settings.models import Settings
+from dovecote.process.settings.values import Duration
 from outbox.errors import BadSettings
 
 TopicName: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]

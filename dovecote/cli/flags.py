@@ -18,7 +18,7 @@ from enum import StrEnum
 from types import NoneType
 from typing import Annotated, Any, NoReturn, cast, get_args
 
-from dovecote.process.durations import duration, positive
+from dovecote.process.settings.durations import duration, positive
 from outbox.errors import BadSettings
 
 Function = Callable[..., None]

@@ -7,8 +7,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from dovecote.process.durations import duration
 from dovecote.process.logs import LogFormat, LogLevel
+from dovecote.process.settings.durations import duration
 
 HERE = "http://127.0.0.1:8080"
 """The URL of an API on this machine."""

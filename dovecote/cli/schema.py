@@ -57,7 +57,7 @@ def schema(
 
 
 def _schema(kind: Kind) -> dict[str, Any]:
-    from dovecote.process.settings_schema import written
+    from dovecote.process.settings.schema import written
 
     if kind is Kind.AGGREGATION:
         from spark_jobs.operators.aggregation.config import json_schema

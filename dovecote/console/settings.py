@@ -9,7 +9,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from dovecote.observe.sources import Url, WatchSettings
 from dovecote.process.http.hosts import is_loopback
-from dovecote.process.settings import HostName, PositiveDuration, Settings, pointed
+from dovecote.process.settings.models import Settings
+from dovecote.process.settings.values import HostName, PositiveDuration, pointed
 
 AccessRight: TypeAlias = Literal["read", "write"]
 

@@ -8,7 +8,9 @@ from pydantic import Field
 
 from dovecote.contracts.rules.change import Compatibility
 from dovecote.observe.sources import PREFIX, WatchSettings
-from dovecote.process.settings import KafkaProperties, Settings, load
+from dovecote.process.settings.loading import load
+from dovecote.process.settings.models import Settings
+from dovecote.process.settings.values import KafkaProperties
 
 
 class ContractsTable(Settings):

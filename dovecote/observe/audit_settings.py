@@ -7,7 +7,8 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from dovecote.observe.sources import WatchSettings
-from dovecote.process.settings import HttpSettings, PositiveDuration, Settings
+from dovecote.process.settings.models import HttpSettings, Settings
+from dovecote.process.settings.values import PositiveDuration
 
 
 class AuditTable(Settings):

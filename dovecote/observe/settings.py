@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict
 
-from dovecote.process.settings import KafkaProperties
+from dovecote.process.settings.values import KafkaProperties
 
 PREFIX = "DOVECOTE_TOPIC"
 

@@ -8,8 +8,10 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from dovecote.process.references import POINTERS, is_pointer
-from dovecote.process.settings import Dsn, Duration, KafkaProperties, Settings, load, pointed
+from dovecote.process.settings.loading import load
+from dovecote.process.settings.models import Settings
+from dovecote.process.settings.references import POINTERS, is_pointer
+from dovecote.process.settings.values import Dsn, Duration, KafkaProperties, pointed
 from outbox.errors import BadSettings
 
 PREFIX = "DOVECOTE_WATCH"

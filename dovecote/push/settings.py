@@ -11,14 +11,14 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 from dovecote.process import strict_json
 from dovecote.process.http.hosts import is_loopback
-from dovecote.process.references import POINTERS, is_pointer
-from dovecote.process.settings import (
+from dovecote.process.settings.models import Settings
+from dovecote.process.settings.references import POINTERS, is_pointer
+from dovecote.process.settings.values import (
     Dsn,
     HostName,
     KafkaTable,
     OrText,
     PositiveDuration,
-    Settings,
     pointed,
 )
 from dovecote.push.rules.access.scope import (
@@ -54,7 +54,7 @@ def _text(value: object, info: ValidationInfo) -> object:
 
 
 Pointed: TypeAlias = Annotated[str, BeforeValidator(_text)]
-"""Text, or a pointer to it, as `dovecote.process.references` reads them."""
+"""Text, or a pointer to it, as `dovecote.process.settings.references` reads them."""
 
 
 def _hidden(value: object, info: ValidationInfo) -> object:

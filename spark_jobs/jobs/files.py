@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from outbox.errors import BadSettings
 from spark_jobs.jobs.check import Checkpoints, Finding, check, check_job
 from spark_jobs.operators.table import require

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; return its exit status: 0 done, 1 failed, 2 bad usage."""
     with beginning():
-        from dovecote.process.settings import load
+        from dovecote.process.settings.loading import load
         from spark_jobs.jobs.files import check_stateful
         from spark_jobs.jobs.main import run_stateful
         from spark_jobs.jobs.submitting import options, submitted

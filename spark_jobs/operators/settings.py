@@ -5,8 +5,9 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from dovecote.process.durations import duration
-from dovecote.process.settings import Duration, Settings
+from dovecote.process.settings.durations import duration
+from dovecote.process.settings.models import Settings
+from dovecote.process.settings.values import Duration
 from spark_jobs.operators.step import NEVER
 
 MILLISECOND = timedelta(milliseconds=1)

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field, ValidationInfo, WrapValidator
 
 from dovecote.process import strict_json
-from dovecote.process.settings import pointed, table
+from dovecote.process.settings.values import pointed, table
 from outbox.secrets import Reread
 
 _ADDRESSES = (

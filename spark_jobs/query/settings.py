@@ -16,14 +16,9 @@ from dedup.retries.backoff import Backoff
 from dedup.settings.policy import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
 from dedup.settings.retries import RetrySettings, TopicName
 from dovecote.process import strict_json
-from dovecote.process.durations import duration
-from dovecote.process.settings import (
-    Duration,
-    HttpSettings,
-    KafkaProperties,
-    Settings,
-    TransactionTimeout,
-)
+from dovecote.process.settings.durations import duration
+from dovecote.process.settings.models import HttpSettings, Settings
+from dovecote.process.settings.values import Duration, KafkaProperties, TransactionTimeout
 from spark_jobs.checkpoint.pins import HASH, JOB, MURMUR2, QUERY, TOPICS, Pins
 from spark_jobs.query.conf import SparkConf
 from spark_jobs.sink.kafka_options import FIXED_READING, leave_guarantees_alone

@@ -16,7 +16,8 @@ from dedup.rules.unmoved import Unmoved, standing, summed
 from dovecote.process.health import HealthReport
 from dovecote.process.http.state import serve
 from dovecote.process.proof import Proof
-from dovecote.process.settings import Duration, HttpSettings
+from dovecote.process.settings.models import HttpSettings
+from dovecote.process.settings.values import Duration
 from spark_jobs.checkpoint.runs import Runs
 from spark_jobs.query.condition import QuerySeen, Role, condition
 from spark_jobs.query.metrics import Metrics

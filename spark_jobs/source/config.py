@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Self, TypeAlias
 
-from dovecote.process.references import arrived, pointer_to
+from dovecote.process.settings.references import arrived, pointer_to
 from outbox.secrets import fresh_all
 
 Expired: TypeAlias = Literal["refuse", "skip"]

@@ -7,13 +7,8 @@ from typing import Self
 from pydantic import field_validator, model_validator
 
 from dedup.settings.retries import TopicName
-from dovecote.process.settings import (
-    Duration,
-    HttpSettings,
-    KafkaProperties,
-    Settings,
-    TransactionTimeout,
-)
+from dovecote.process.settings.models import HttpSettings, Settings
+from dovecote.process.settings.values import Duration, KafkaProperties, TransactionTimeout
 from spark_jobs.checkpoint.pins import FORMAT, HASH, JOB, MURMUR2, QUERY, SCHEMAS, TOPICS, Pins
 from spark_jobs.operators.aggregation.config import Gapped
 from spark_jobs.operators.aggregation.formats.avro import AvroCodec

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from dovecote.cli.main import app
 from dovecote.cli.spark.state import show
 from dovecote.devstack.places import free_port
-from dovecote.process.settings import HttpSettings
+from dovecote.process.settings.models import HttpSettings
 from outbox.errors import BadSettings
 from spark_jobs.checkpoint.pins import PINNED
 from spark_jobs.errors import MarkerRefused, QueryFailed

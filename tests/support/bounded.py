@@ -23,7 +23,7 @@ from dedup.rules.policies.starlark import compile_expression
 from dedup.rules.policies.wording import plain
 from dedup.rules.record import Record
 from dovecote.process import logs, strict_json
-from dovecote.process.durations import duration
+from dovecote.process.settings.durations import duration
 from dovecote.push import Composer, Form
 from dovecote.push.rules.sending import answer as answers
 from dovecote.push.rules.sending import handshake

@@ -24,7 +24,7 @@ from dedup.rules.policies.results import Dead, Done, Result, Retry, Skip
 from dedup.rules.record import Record
 from dedup.settings.consumer import ConsumeSettings
 from dedup.settings.dead import DeadSettings
-from dovecote.process import settings as of_process
+from dovecote.process.settings.loading import load
 from dovecote.push import Composer, Form
 from dovecote.push.rules.sending.answer import AnswerReader
 from dovecote.push.rules.sending.request import Format
@@ -286,7 +286,7 @@ def take_file(data: bytes) -> None:
         file.write_bytes(data)
         for model in _MODELS:
             with contextlib.suppress(DovecoteError):
-                of_process.load(model, file, prefix="DOVECOTE_FUZZED", environ={})
+                load(model, file, prefix="DOVECOTE_FUZZED", environ={})
 
 
 def take_step(data: tuple[str, bytes]) -> None:

@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from dovecote.devstack.places import temporary_directory
 from dovecote.devstack.postgres.postgres import Postgres, server_user
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from relay.kafka.publisher import PublisherInTurn
 from relay.operating.reconcile import Accepted, _Reconciler
 from relay.operating.reconcile import reconcile as in_process

@@ -16,8 +16,9 @@ from dedup.settings.consumer import ConsumerSettings, ConsumeSettings
 from dovecote.cli.consume.run import _LONGEST_END as CONSUMER_ENDS
 from dovecote.cli.push.serve import _LONGEST_END as PUSH_ENDS
 from dovecote.cli.relay.run import _LONGEST_END as RELAY_ENDS
-from dovecote.process.durations import duration
-from dovecote.process.settings import Settings, load
+from dovecote.process.settings.durations import duration
+from dovecote.process.settings.loading import load
+from dovecote.process.settings.models import Settings
 from dovecote.push.settings import PREFIX as PUSH_PREFIX
 from dovecote.push.settings import PushSettings
 from relay.settings import PREFIX as RELAY_PREFIX

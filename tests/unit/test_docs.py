@@ -16,7 +16,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from dovecote.cli.main import app
-from dovecote.process.settings import HttpSettings, load
+from dovecote.process.settings.loading import load
+from dovecote.process.settings.models import HttpSettings
 from outbox.envelope import encode
 from outbox.event import Event, Limits
 from outbox.producer.direct import FIXED as PRODUCERS_OWN
@@ -187,7 +188,7 @@ def vars_of(options: Options) -> dict[str, object]:
 
 def test_the_table_of_the_relays_settings_is_that_of_the_class() -> None:
     told = documented(ROOT / "relay/settings.py")
-    http = documented(ROOT / "dovecote/process/settings.py")
+    http = documented(ROOT / "dovecote/process/settings/models.py")
     expected = [
         *(row(field, told["RelaySettings"]) for field in settings_of(RelaySettings)),
         *(row(field, http["HttpSettings"], "http.") for field in settings_of(HttpSettings)),

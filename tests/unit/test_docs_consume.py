@@ -11,7 +11,8 @@ from pydantic.fields import FieldInfo
 from dedup.metrics import Metrics
 from dedup.settings.consumer import PREFIX, ConsumerSettings, ConsumeSettings
 from dedup.settings.properties import FIXED
-from dovecote.process.settings import HttpSettings, load
+from dovecote.process.settings.loading import load
+from dovecote.process.settings.models import HttpSettings
 from tests.support.documents import ROOT, blocks, code_spans, counted, documented, table
 
 CONSUME = ROOT / "docs/consume.md"
@@ -29,7 +30,7 @@ BY_OTHERS = {
 
 def expected_settings() -> list[str]:
     told = documented(ROOT / "dedup/settings/consumer.py")
-    http = documented(ROOT / "dovecote/process/settings.py")
+    http = documented(ROOT / "dovecote/process/settings/models.py")
     own = ConsumeSettings.model_fields.keys() - ConsumerSettings.model_fields.keys() - {"http"}
     return [
         *rows(

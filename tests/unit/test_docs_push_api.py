@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from typer.testing import CliRunner
 
 from dovecote.cli.main import app
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from dovecote.push.api.answers import Skipped
 from dovecote.push.api.dead import Chosen
 from dovecote.push.rules.sending.original import OriginalSubscription

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from kubeflow_spark_api.models import SparkV1beta2SparkApplication
 
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from spark_jobs.query.settings import PREFIX, DedupSettings
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,6 @@ MOST_MODULES, MOST_LINES = 15, 400
 
 LONG = {
     "dovecote/audit/judging.py",  # verdicts
-    "dovecote/process/settings.py",  # every kind of setting
     "outbox/envelope.py",  # every header of a record
     "outbox/values.py",  # every form in JSON
     "relay/kafka/publisher.py",  # two publishers that share how they produce and wait

@@ -32,7 +32,7 @@ from dovecote.cli.options import (
 )
 from dovecote.observe.dead.topics import read_topics
 from dovecote.observe.rules.counted import counted
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from dovecote.process.topics import topics
 from outbox.envelope import Record
 from outbox.errors import BadSettings, DovecoteError

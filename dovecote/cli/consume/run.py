@@ -17,7 +17,7 @@ from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, Log
 from dovecote.process.http.state import served
 from dovecote.process.logs import LogFormat, LogLevel, configure, share_log
 from dovecote.process.memory import relax
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from dovecote.process.signals import on_end
 from dovecote.process.telemetry import set_up_spans
 from dovecote.process.tokens import asked

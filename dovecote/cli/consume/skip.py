@@ -16,7 +16,7 @@ from dedup.unread.notes import summary
 from dedup.unread.probing import skip as noted
 from dovecote.cli import printed
 from dovecote.cli.options import ConfigOption, JsonOption
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from dovecote.process.topics import topics
 from outbox.errors import BadSettings
 

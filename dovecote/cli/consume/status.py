@@ -16,7 +16,7 @@ from dovecote.observe.group import at, look
 from dovecote.observe.rules.counted import counted
 from dovecote.observe.rules.group import GroupPartition, GroupStatus, is_well, verdict
 from dovecote.observe.sources import ConsumerSource, WatchSettings, own_consumer, read
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from outbox.errors import BadSettings, DovecoteError
 
 

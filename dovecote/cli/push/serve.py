@@ -10,7 +10,7 @@ import typer
 from dovecote.cli.extras import require_push
 from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, LogLevelOption
 from dovecote.process.logs import LogFormat, LogLevel, configure, share_log
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from dovecote.process.signals import on_end
 
 # The process also commits and leaves its groups after the requests that are under way.

@@ -10,7 +10,7 @@ import typer
 
 from dovecote.cli.options import ConfigOption, JsonOption
 from dovecote.process.logs import one_line
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from relay.operating.doctor import examine, misnumbered
 from relay.operating.standby_slots import look_at, places
 from relay.settings import PREFIX, RelaySettings

@@ -28,7 +28,7 @@ from dovecote.cli.options import (
     UntilOption,
 )
 from dovecote.observe.rules.counted import counted
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from outbox.errors import BadSettings, DovecoteError
 from relay.postgres.desk import (
     EVERYTHING,

@@ -9,7 +9,7 @@ import typer
 from dovecote.cli import printed
 from dovecote.cli.options import ConfigOption, JsonOption, LogFormatOption, LogLevelOption
 from dovecote.process.logs import LogFormat, LogLevel, configure, one_line
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from relay.kafka.properties import check_properties
 from relay.operating.reconcile import Accepted, Reconciled
 from relay.operating.reconcile import reconcile as look

@@ -6,7 +6,7 @@ import typer
 
 from dovecote.cli.options import ConfigOption, LogFormatOption, LogLevelOption
 from dovecote.process.logs import LogFormat, LogLevel, configure
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from relay.kafka.properties import check_properties
 from relay.operating.reshard import reshard as change
 from relay.settings import PREFIX, RelaySettings

@@ -9,7 +9,7 @@ import typer
 from dovecote.cli.options import ConfigOption, JsonOption
 from dovecote.observe.rules.counted import counted
 from dovecote.process.logs import one_line
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from dovecote.process.states import exit_status
 from relay.operating.status import Status
 from relay.operating.status import status as look

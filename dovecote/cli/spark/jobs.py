@@ -20,7 +20,7 @@ from dovecote.cli.options import (
 )
 from dovecote.cli.spark.environment import looking, prepare, report, require_spark
 from dovecote.process.logs import LogFormat, LogLevel
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from spark_jobs.query.settings import PREFIX, DedupSettings
 
 

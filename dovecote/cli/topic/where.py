@@ -10,7 +10,7 @@ import typer
 
 from dovecote.cli.extras import needs
 from dovecote.observe.settings import PREFIX, KafkaAlone
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from dovecote.process.topics import topics
 from outbox.errors import BadSettings
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from dovecote.process.durations import duration
+from dovecote.process.settings.durations import duration
 from outbox.errors import BadSettings
 
 _LAST = re.compile(r"-(\d{1,9})", re.ASCII)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from prometheus_client.registry import Collector
 
 from dovecote.process.health import Ready, StateNumbers
-from dovecote.process.settings import HttpSettings
+from dovecote.process.settings.models import HttpSettings
 from dovecote.process.tokens import ReadyWithTokens, TokenNumbers
 
 # Scrapes and probes come one after the other; a process may have 256 descriptors in all.

@@ -15,7 +15,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from dedup.settings.retries import TopicName
-from dovecote.process.settings import Settings
+from dovecote.process.settings.models import Settings
 from spark_jobs.operators.aggregation.triggers.clocks import Daily, zone
 from spark_jobs.operators.aggregation.triggers.time_patterns import TimePattern
 

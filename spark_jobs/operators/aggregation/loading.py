@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dovecote.process import strict_json
-from dovecote.process.settings import CONSEQUENCE, PLAINLY, plain
+from dovecote.process.settings.explaining import CONSEQUENCE, PLAINLY, plain
 from outbox.errors import BadSettings
 from spark_jobs.operators.aggregation.languages import hocon
 from spark_jobs.operators.aggregation.languages.hocon import Loose

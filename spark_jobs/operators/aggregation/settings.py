@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dovecote.process import strict_json
-from dovecote.process.settings import Settings
+from dovecote.process.settings.models import Settings
 from outbox.errors import BadSettings
 from spark_jobs.operators.aggregation import loading
 from spark_jobs.operators.aggregation.config import Avro, Format, Located, Step

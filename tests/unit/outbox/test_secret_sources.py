@@ -15,7 +15,7 @@ from weakref import ref
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from outbox import secret_sources
 from outbox.errors import BadSettings
 from outbox.kafka import Credentials

@@ -7,7 +7,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from dedup.settings.properties import client_properties
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from outbox.errors import BadSettings
 from outbox.postgres.session import conninfo, parsed
 from outbox.secrets import asked, fresh, fresh_all

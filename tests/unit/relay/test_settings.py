@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from outbox import BadSettings
 from relay.kafka.properties import FIXED, check_properties, producer_properties
 from relay.rules.sharding import divided

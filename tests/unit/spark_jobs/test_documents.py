@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from spark_jobs.query.settings import PREFIX, DedupSettings
 from spark_jobs.stateful.settings import DelayJob, recirculation
 from tests.support.documents import ROOT, blocks, table

@@ -18,7 +18,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from dovecote.process.durations import duration, positive
+from dovecote.process.settings.durations import duration, positive
 
 MASK = "********"
 """Stands in answers in place of a secret."""

@@ -19,7 +19,7 @@ from dedup.rules.policies.results import (
     Retry,
     Skip,
 )
-from dovecote.process.settings import Settings
+from dovecote.process.settings.models import Settings
 from outbox.errors import BadSettings
 from outbox.event import Event
 

@@ -18,7 +18,7 @@ from dovecote.cli.schema import Kind
 from dovecote.console.settings import ConsoleSettings
 from dovecote.observe.audit_settings import AuditSettings
 from dovecote.observe.sources import WatchSettings
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from dovecote.push.settings import PushSettings
 from outbox import BadSettings
 from relay.settings import RelaySettings

@@ -5,7 +5,7 @@ import pytest
 
 from dovecote.demo import configs
 from dovecote.demo.configs import Files
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from relay.settings import RelaySettings
 from spark_jobs.jobs.files import load_all
 from tests.support.documents import ROOT, blocks

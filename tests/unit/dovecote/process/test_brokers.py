@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from dedup.settings.consumer import ConsumeSettings
 from dedup.settings.dead import DeadSettings
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from dovecote.push.settings import PushSettings
 from outbox.errors import BadSettings
 from outbox.producer.direct import properties

@@ -12,7 +12,8 @@ from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
 
 from dedup.replay.trace import BadTrace, read
-from dovecote.process.settings import Settings, load
+from dovecote.process.settings.loading import load
+from dovecote.process.settings.models import Settings
 from dovecote.process.strict_json import loads
 from dovecote.push.api import app as push_app
 from dovecote.push.api.access import Access, hashed

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from dovecote.push.settings import PREFIX, PushSettings
 from tests.support.documents import ROOT
 

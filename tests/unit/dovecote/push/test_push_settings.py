@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from dovecote.push.rules.access.scope import everything
 from dovecote.push.settings import PREFIX, PushSettings
 from outbox import BadSettings

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from outbox.errors import BadSettings
 from outbox.tokens.identity import described, encoded, made, require_fit, secrets_of
 from outbox.tokens.source import for_check, refreshed

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from dovecote.process.health import HealthReport
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from dovecote.process.states import State
 from dovecote.process.tokens import ReadyWithTokens, TokenNumbers, asked
 from outbox.errors import BadSettings, NoClient, NoToken

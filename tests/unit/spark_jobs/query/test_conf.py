@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from outbox.errors import BadSettings
 from outbox.secrets import fresh
 from spark_jobs.query.conf import is_secret

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dedup.settings.policy import ExactSettings, FirstMatchSettings
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from outbox.errors import BadSettings
 from spark_jobs.query.conf import FORCED, REFUSED, refusal
 from spark_jobs.query.configuring import configuration

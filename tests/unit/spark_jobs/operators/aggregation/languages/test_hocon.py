@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import StrictBool, StrictInt, StrictStr
 
-from dovecote.process.settings import Duration
+from dovecote.process.settings.values import Duration
 from outbox.errors import BadSettings
 from spark_jobs.operators.aggregation.config import Model
 from spark_jobs.operators.aggregation.loading import checked, parse

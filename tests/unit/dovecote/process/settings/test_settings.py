@@ -11,14 +11,10 @@ from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 from pydantic import Field, model_validator
 
-from dovecote.process.durations import duration
-from dovecote.process.settings import (
-    Dsn,
-    Duration,
-    KafkaProperties,
-    Settings,
-    load,
-)
+from dovecote.process.settings.durations import duration
+from dovecote.process.settings.loading import load
+from dovecote.process.settings.models import Settings
+from dovecote.process.settings.values import Dsn, Duration, KafkaProperties
 from outbox import BadSettings
 from outbox.postgres.session import without_secrets
 

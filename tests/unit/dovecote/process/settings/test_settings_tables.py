@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from dedup.settings.consumer import ConsumeSettings
 from dovecote.console.settings import ConsoleSettings
 from dovecote.observe.sources import WatchSettings
-from dovecote.process.settings import load
+from dovecote.process.settings.loading import load
 from dovecote.push.settings import PushSettings
 from outbox.errors import BadSettings
 from outbox.secrets import fresh_all

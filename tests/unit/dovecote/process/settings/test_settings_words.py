@@ -8,7 +8,8 @@ from typing import Literal
 import pytest
 from pydantic import Field
 
-from dovecote.process.settings import Settings, load
+from dovecote.process.settings.loading import load
+from dovecote.process.settings.models import Settings
 from outbox import BadSettings
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from dovecote.process import strict_json
-from dovecote.process.durations import duration
+from dovecote.process.settings.durations import duration
 from outbox.secret_sources import EVERY_SECONDS, CommandText, FileText, RdsToken
 from outbox.secrets import Read, Reread, fresh_all
 from outbox.tokens.identity import KEY, encoded

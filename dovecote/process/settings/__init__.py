@@ -1,0 +1,1 @@
+"""Settings of one process, checked by a pydantic model."""
