@@ -17,6 +17,7 @@ from pydantic import (
 from pydantic_core import from_json
 
 from dovecote.process import strict_json
+from dovecote.process.plainly import words
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
 
@@ -161,7 +162,8 @@ def _item(number: int, line: bytes) -> Item:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"])
-        msg = f"line {number} of the trace: {field}: {first['msg']}"
+        what = words(first["type"], first["msg"])
+        msg = f"line {number} of the trace: {field}: {what}"
         raise BadTrace(msg) from error
 
 

@@ -27,6 +27,7 @@ from dovecote.console.asked import (
 from dovecote.console.bounded import Bounded
 from dovecote.console.shapes import MeShape
 from dovecote.console.web import page
+from dovecote.process.plainly import words
 from outbox.errors import BadSettings, DovecoteError
 
 _log = logging.getLogger("dovecote.console")
@@ -233,8 +234,9 @@ def _errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     def of_request(_: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        where = ".".join(str(each) for each in first["loc"][1:])
-        return _said(422, f"{where}: {first['msg']}", "correct the request, and ask again")
+        where = "".join(f"{each}: " for each in [".".join(map(str, first["loc"][1:]))] if each)
+        what = words(first["type"], first["msg"])
+        return _said(422, f"{where}{what}", "correct the request, and ask again")
 
     @app.exception_handler(HTTPException)
     def of_http(_: Request, error: HTTPException) -> JSONResponse:

@@ -1,6 +1,5 @@
 """Say in plain words what is wrong with settings, and where it was set."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,38 +7,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from dovecote.process.plainly import words
 from dovecote.process.settings.fields import fields_of, is_open, table_of
 from dovecote.process.settings.references import UNSET, is_pointer
 
-_A_LIST = 'must be a list, such as ["a", "b"]'
-_WHOLE, _NUMBER, _FLAG = "must be a whole number", "must be a number", "must be true or false"
-_TIME = "must be a time, such as 2026-02-01T09:30:00Z"
-PLAINLY = {
+_OWN = {
     "extra_forbidden": "there is no such setting",
-    "missing": "is missing",
-    **dict.fromkeys(("tuple_type", "list_type", "sequence_str", "is_instance_of"), _A_LIST),
-    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), _WHOLE),
-    "int_parsing_size": "is too large a number",
-    **dict.fromkeys(("float_parsing", "float_type"), _NUMBER),
-    **dict.fromkeys(("bool_parsing", "bool_type"), _FLAG),
-    "string_type": "must be text",
-    **dict.fromkeys(("datetime_type", "datetime_parsing", "datetime_from_date_parsing"), _TIME),
-    "path_type": "must be the path of a file",
     **dict.fromkeys(("model_type", "dict_type", "model_attributes_type"), "must be a table"),
-    "too_short": "must not be empty",
-    "string_too_short": "must not be empty",
 }
-"""Plain words for errors that pydantic words in its own way."""
-
-
-def plain(message: str) -> str:
-    """Return what pydantic says, as messages of ours say it."""
-    said = message.removeprefix("Value error, ").replace(" after validation", "")
-    return _SHOULD.sub(lambda found: _MUST[found[1]], said, count=1)
-
-
-_MUST = {"be": "must be", "have": "must have", "match": "must match"}
-_SHOULD = re.compile(r"^[A-Z]\w* should (be|have|match)\b")
 
 CONSEQUENCE = "default_factory_not_called"
 """
@@ -138,7 +113,7 @@ def explain(origin: str, error: ValidationError, given: Given) -> str:
     for found in error.errors(include_url=False, include_input=False):
         if found["type"] == CONSEQUENCE:
             continue
-        what = PLAINLY.get(found["type"]) or plain(found["msg"])
+        what = words(found["type"], found["msg"], _OWN)
         where = ".".join(str(part) for part in found["loc"])
         if not what.startswith(UNSET):  # it names the variable already
             what += given.remark(found["type"], found["loc"])

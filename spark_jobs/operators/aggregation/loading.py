@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dovecote.process import strict_json
-from dovecote.process.settings.explaining import CONSEQUENCE, PLAINLY, plain
+from dovecote.process.plainly import words
+from dovecote.process.settings.explaining import CONSEQUENCE
 from outbox.errors import BadSettings
 from spark_jobs.operators.aggregation.languages import hocon
 from spark_jobs.operators.aggregation.languages.hocon import Loose
@@ -20,10 +21,7 @@ SUFFIXES = (".conf", ".hocon", ".json", ".yaml", ".yml")
 _ABSENT = object()
 # The most characters of what a parser says: pyhocon may list all that it would have taken.
 _LONGEST = 500
-_PLAINLY = {
-    **PLAINLY,
-    "extra_forbidden": "unknown field",
-    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object"),
+_OWN = {
     # Only topics' names have a pattern here.
     "string_pattern_mismatch": "must be the name of a topic: letters, digits, dots, - and _",
 }
@@ -152,7 +150,7 @@ def _explained(found: Mapping[str, Any], error: ValidationError) -> Iterator[str
         elif each["type"] == "union_tag_not_found":
             what = "type is missing"
         else:
-            what = _PLAINLY.get(each["type"]) or plain(each["msg"])
+            what = words(each["type"], each["msg"], _OWN)
         yield f"{where}: {what}" if where else what
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import Field, ValidationError, model_validator
 
 from dedup.rules import topics as of_topics
+from dovecote.process.plainly import words
 from dovecote.push.rules.subscription.fields import Model, Name, Names, Topic
 from dovecote.push.rules.subscription.sections import (
     Backoff,
@@ -225,19 +226,7 @@ def subscription(data: object, **context: Any) -> Subscription:  # noqa: ANN401 
     return Subscription.model_validate(data, context=context or None)
 
 
-_PLAINLY = {
-    "extra_forbidden": "there is no such field",
-    "missing": "is missing",
-    "union_tag_not_found": "says no `type`",
-    "model_type": "must be an object",
-    "dict_type": "must be an object",
-    "tuple_type": 'must be a list, such as ["a", "b"]',
-    **dict.fromkeys(("int_type", "int_from_float"), "must be a whole number"),
-    "float_type": "must be a number",
-    "bool_type": "must be true or false",
-    "string_type": "must be text",
-    "string_too_short": "must not be empty",
-}
+_WORDS = {"union_tag_not_found": "says no `type`"}
 
 
 def problems(error: ValidationError) -> list[tuple[str, str]]:
@@ -249,7 +238,7 @@ def problems(error: ValidationError) -> list[tuple[str, str]]:
 def said(errors: Sequence[tuple[Location, str, str]]) -> list[tuple[str, str]]:
     """Return errors of pydantic (where, kind, message) as pairs of a path and words."""
     return [
-        (_path(where), _words(kind, message))
+        (_path(where), words(kind, message, _WORDS))
         for where, kind, message in errors
         # A list whose items are all wrong is not empty.
         if kind != "too_short"
@@ -266,12 +255,6 @@ def _path(location: Location) -> str:
     if location and location[0] in _CHOICES:
         location = (*location[:1], *location[2:])
     return ".".join(str(part) for part in location)
-
-
-def _words(kind: str, message: str) -> str:
-    return _PLAINLY.get(
-        kind, message.removeprefix("Value error, ").replace("Input should", "must")
-    )
 
 
 def json_schema() -> dict[str, Any]:

@@ -76,7 +76,7 @@ def test_yaml_json_and_hocon_say_the_same(tmp_path: Path) -> None:
     [
         (
             {"trigger": {"type": "dsl", "path": "a", "timeuot": 5}},
-            "trigger.timeuot: unknown field",
+            "trigger.timeuot: there is no such field",
         ),
         ({"trigger": {"type": "dsl", "path": "a", "timeout": "5"}}, "trigger.timeout: must be a "),
         (
@@ -86,7 +86,7 @@ def test_yaml_json_and_hocon_say_the_same(tmp_path: Path) -> None:
         ({"trigger": 5}, "trigger: must be an object"),
         ({"trigger": {}}, "trigger: type is missing"),
         ({"stateFull": "no"}, "stateFull: must be true or false"),
-        ({"statefull": True}, "statefull: unknown field"),
+        ({"statefull": True}, "statefull: there is no such field"),
         (
             {"key": {"type": "hash", "algorithm": "CRC"}},
             "key.algorithm: must be 'SHA-256'",

@@ -133,7 +133,7 @@ def test_secrets_are_in_no_answer_no_repr_and_no_error() -> None:
         ({"retry": {"type": "backoff", "base": "1h"}}, "retry", "longer than ceiling"),
         ({"start": "middle"}, "start", "earliest"),
         ({"start": {"time": 5}}, "start.time", "2026-02-01"),
-        ({"start": {"time": "2026-01-01"}}, "start.time", "timezone"),
+        ({"start": {"time": "2026-01-01"}}, "start.time", "zone"),
         ({"start": {"offsets": {"t": {"x": 1}}}}, "start.offsets.t.x.[key]", "pattern"),
         ({"pattern": "x"}, "", "not topics and pattern"),
         ({"topics": []}, "", "none of them"),
@@ -144,7 +144,7 @@ def test_secrets_are_in_no_answer_no_repr_and_no_error() -> None:
         ({"dead_letter_topic": "__consumer_offsets"}, "", "is no topic for dead letters"),
         ({"dead_letter_topic": "dovecote.progress.orders"}, "", "is no topic for dead letters"),
         ({"dead_letter_topic": "dovecote.push.b.requeued"}, "", "is no topic for dead letters"),
-        ({"signing": {"secrets": []}}, "signing.secrets", "at least 1"),
+        ({"signing": {"secrets": []}}, "signing.secrets", "must not be empty"),
         ({"signing": {"secrets": ["whsec_short"]}}, "signing.secrets", "whsk_"),
     ],
 )
