@@ -32,10 +32,22 @@ from outbox.schema.belongings import (
     require_seen,
 )
 from outbox.schema.holds import lockers
-from outbox.schema.templates import fill, literal, require_name
+from outbox.schema.templates import fill, literal, quoted, require_name
 
 # How often to begin anew if somebody else has just installed the same.
 _TURNS = 2
+
+# One statement, so that it is one transaction with one path whatever runs it.
+_SCRIPT = """
+DECLARE
+    path CONSTANT pg_catalog.text := pg_catalog.current_setting('search_path');
+BEGIN
+    -- Others may have functions on the path that fit better than Postgres's own.
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+%s
+    PERFORM set_config('search_path', path, true);
+END
+"""
 
 _MADE_MEANWHILE = (
     errors.UniqueViolation,
@@ -144,7 +156,7 @@ class Migrations:
 
     def script(self, schema: str, *, since: int = 0, grants: str = "") -> str:
         """
-        Return the SQL from version `since` to the newest, and `grants`.
+        Return the SQL statement from version `since` to the newest, and with `grants`.
 
         Raises:
             BadSettings: `since` is newer than any version that this Dovecote knows.
@@ -156,7 +168,9 @@ class Migrations:
             text for version, text in self.pieces(schema) if version is None or version > since
         ]
         check = self.belongings().fill(BEHIND, schema, since=str(since)).strip() + "\n"
-        return "\n".join([*([check] if since else []), *pieces, grants])
+        steps = [*([check] if since else []), *pieces, *([grants] if grants else [])]
+        executed = "\n".join(f"EXECUTE {quoted(each, 'dovecote_piece')};" for each in steps)
+        return f"DO {quoted(_SCRIPT % executed, 'dovecote')};\n"
 
     def belongings(self) -> Belongings:
         """Return all that is made in the schema."""

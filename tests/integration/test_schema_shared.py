@@ -77,6 +77,23 @@ def test_a_schema_with_another_tools_table_of_versions_is_refused(
 
 
 @pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_no_printed_script_calls_a_function_that_others_have_put_on_the_path(
+    database: str, part: str, *, autocommit: bool
+) -> None:
+    with psycopg.connect(database, autocommit=autocommit) as conn:
+        conn.execute(
+            "CREATE SCHEMA others; SET search_path = others, public;"
+            " CREATE FUNCTION others.format(text, text) RETURNS text LANGUAGE plpgsql"
+            " AS 'BEGIN RAISE EXCEPTION ''called with the rights of another''; END'"
+        )
+        conn.execute(PARTS[part].script().encode())
+        # The session goes on with the path that it had.
+        assert conn.execute("SHOW search_path").fetchone() == ("others, public",)
+        PARTS[part].require(conn)
+
+
+@pytest.mark.parametrize("part", PARTS)
 def test_a_part_of_ours_is_not_installed_into_the_schema_of_another(
     database: str, part: str
 ) -> None:
