@@ -111,8 +111,12 @@ def use_wal(
     """
     with _in_turn(dsn, schema) as conn:
         _require_logical(conn)
-        if installed(conn, schema).state == "table":
+        found = installed(conn, schema)
+        if found.state == "table":
             _require_none_restored(conn, schema, done="delete them if they are published")
+        published = slots.is_whole(conn, schema, found.publication, found.changed)
+        if found.state == "leaving" and not (accept_gap or published):
+            raise DovecoteError(slots.lacking(found.publication))
         shards = _shards(conn, schema)
         if shard is not None:
             _require_slot_of(conn, schema, shard=shard, shards=shards)

@@ -217,17 +217,43 @@ def in_order(snapshot: str) -> str:
     return snapshot if int(xmin) <= int(xmax) else f"{xmin}:{xmin}:{running}"
 
 
-# An older server has no filters and no lists of columns.
+# An older server has no filters and no lists of columns. Each line of the catalogs has the
+# transaction that wrote it.
 _IS_WHOLE = """
-SELECT p.pubinsert AND NOT EXISTS (
+SELECT p.pubinsert AND NOT {p_young} AND NOT EXISTS (
        SELECT FROM (SELECT %(events)s::regclass::oid AS oid UNION ALL
                     SELECT inhrelid FROM pg_inherits WHERE inhparent = %(events)s::regclass) AS t
         WHERE NOT EXISTS (SELECT FROM pg_publication_rel AS r
-                           WHERE r.prpubid = p.oid AND r.prrelid = t.oid
+                           WHERE r.prpubid = p.oid AND r.prrelid = t.oid AND NOT {r_young}
                              AND to_jsonb(r) ->> 'prqual' IS NULL
                              AND to_jsonb(r) ->> 'prattrs' IS NULL))
   FROM pg_publication AS p WHERE p.pubname = %(name)s
 """
+_YOUNG = "coalesce(age({}.xmin) BETWEEN 0 AND age(%(since)s::text::xid8::xid) - 1, false)"
+_IS_WHOLE = _IS_WHOLE.format(p_young=_YOUNG.format("p"), r_young=_YOUNG.format("r"))
+
+
+def is_whole(
+    conn: Connection[Any], schema: str, publication: str, since: str | None = None
+) -> bool:
+    """
+    Return whether inserts into all tables of events are published, and were all along.
+
+    That is, since the transaction `since`; None: since a moment ago.
+    """
+    asked = {"events": sql.Identifier(schema, "events").as_string(conn), "name": publication}
+    found = cursor(conn).execute(_IS_WHOLE.encode(), {**asked, "since": since}).fetchone()
+    return found is not None and bool(found[0])
+
+
+def lacking(publication: str) -> str:
+    """Return what to say if the log lacks rows of the way back into the table."""
+    return (
+        f"publication {publication} was dropped or changed by others on the way back into the "
+        "table, and the log lacks rows that were written since then; `dovecote init outbox "
+        "--capture wal --accept-gap` goes on without them: they stay in the table and are not "
+        "published"
+    )
 
 
 def publish(conn: Connection[Any], schema: str, publication: str) -> bool:
@@ -236,18 +262,17 @@ def publish(conn: Connection[Any], schema: str, publication: str) -> bool:
 
     Others may have dropped or changed it: nothing needs it while all events are messages.
     """
-    events = sql.Identifier(schema, "events")
-    asked = {"events": events.as_string(conn), "name": publication}
-    found = cursor(conn).execute(_IS_WHOLE, asked).fetchone()
-    if found is not None and found[0]:
+    if is_whole(conn, schema, publication):
         return False
+    exists = cursor(conn).execute("SELECT FROM pg_publication WHERE pubname = %s", [publication])
+    is_new, events = exists.fetchone() is None, sql.Identifier(schema, "events")
     name = sql.Identifier(publication)
     query = "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert',"
     query += " publish_via_partition_root = true)"
     with conn.transaction():
         cursor(conn).execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(name))
         cursor(conn).execute(sql.SQL(query).format(name, events))
-    return found is None
+    return is_new
 
 
 @contextmanager

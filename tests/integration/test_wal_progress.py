@@ -12,7 +12,9 @@ from outbox import schema, write
 from outbox.errors import DovecoteError
 from outbox.schema import capture as outbox_capture
 from outbox.schema.capture import use_table, use_wal
+from relay.errors import Refused
 from relay.postgres.capture.catalog import look
+from relay.postgres.capture.switching import SwitchingCapture
 from relay.postgres.capture.table import TableCapture
 from relay.rules.places.progress import Cursor, LogPosition, Place, Progress, at
 from relay.rules.server.leaves import TABLES
@@ -176,6 +178,30 @@ def test_no_row_is_lost_on_the_way_back_whatever_others_did_to_the_publication(
 
 
 @pytest.mark.parametrize("change", BY_OTHERS)
+def test_rows_that_others_kept_out_of_the_log_on_the_way_back_are_not_passed_over(
+    dsn: str, change: str
+) -> None:
+    says = "was dropped or changed by others.*--accept-gap"
+    with capturing(dsn) as capture:
+        append(dsn, 1)
+        _, place = read(capture, capture.resume(None), 1)
+        kept = progress_at(place, capture)
+        with psycopg.connect(dsn) as late:
+            late.execute("SELECT 1")
+            use_table(dsn, "outbox")
+            changed_by_others(dsn, change)
+            append(dsn, 2, 3)
+            use_table(dsn, "outbox")
+        with pytest.raises(Refused, match=says):
+            read_until_left(capture, place, dsn)
+    with pytest.raises(DovecoteError, match=says):
+        use_wal(dsn, "outbox")
+    use_wal(dsn, "outbox", accept_gap=True)
+    with capturing(dsn) as capture:
+        assert read_on(capture, capture.resume(kept), dsn)[0] == []
+
+
+@pytest.mark.parametrize("change", BY_OTHERS)
 def test_a_publication_that_others_changed_is_made_anew_on_the_way_into_the_log(
     dsn: str, change: str
 ) -> None:
@@ -188,6 +214,11 @@ def test_a_publication_that_others_changed_is_made_anew_on_the_way_into_the_log(
         assert conn.execute(ours.encode()).fetchall() != before
         use_wal(dsn, "outbox")
         assert conn.execute(ours.encode()).fetchall() == before
+
+
+def read_until_left(capture: SwitchingCapture, place: Place, dsn: str) -> None:
+    while isinstance(place, LogPosition):
+        _, place = read_on(capture, place, dsn)
 
 
 def changed_by_others(dsn: str, change: str) -> None:

@@ -19,6 +19,7 @@ import psycopg
 
 from outbox.errors import first_line
 from outbox.schema import about
+from outbox.schema.slots import is_whole, lacking
 from relay.errors import Outage, Refused
 from relay.postgres.capture.catalog import Look, drop_left_slots, look, moment, prepared, running
 from relay.postgres.capture.durable import replicate, write_through
@@ -268,7 +269,13 @@ class SwitchingCapture:
             if departure.is_free:
                 departure.mark(*moment(conn))
                 write_through(conn)
-        return departure.place(position, now)
+        place = departure.place(position, now)
+        if place is not None:
+            # All else in the log is published, so that what is accepted here is no more than this.
+            name = self._look(_LOOK_EVERY).installed.publication
+            if not is_whole(conn, self._schema, name, departure.asked):
+                raise Refused(about(self._schema, lacking(name)))
+        return place
 
     def settle(self, leave: Leave) -> None:
         left, departure = self._left, self._departure
