@@ -54,7 +54,7 @@ class Comparison:
             int(topic): [Gap(*each) for each in gaps]
             for topic, gaps in store.fact("gaps", {}).items()
         }
-        self._awaiting: dict[tuple[int, int], tuple[int, int]] = {}
+        self._awaiting: dict[tuple[int, int], Gap] = {}
         self.configs: dict[int, Described] = {}
         self.sources = Sources(plan, store, self.matcher, self.outlooks)
         self.troubles = self.sources.troubles
@@ -206,7 +206,12 @@ class Comparison:
         for raw in raws:
             awaited = self._awaiting.pop((raw[0], raw[1]), None)
             if awaited is not None:
-                self.gaps.setdefault(raw[0], []).append(Gap(*awaited, raw[3]))
+                self.gaps.setdefault(raw[0], []).append(awaited._replace(until=raw[3]))
+
+    def gaps_of(self, topic: int) -> list[Gap]:
+        """Return the offsets that were deleted; after some of them no record has come yet."""
+        awaited = (gap for place, gap in self._awaiting.items() if place[0] == topic)
+        return [*self.gaps.get(topic, ()), *awaited]
 
     def _name_topics(self) -> None:
         self.topics.names = [each.name for each in self.matcher.topics]
@@ -273,7 +278,7 @@ class Comparison:
             start = begun.get(each.number, first)
             places[each.number] = max(first, each.end or 0) if start < 0 else start
             if start == first and first > 0:
-                self._awaiting[number, each.number] = (0, first)
+                self._awaiting[number, each.number] = Gap(0, first, wall())
         return is_anew or bool(new)
 
     def _first(self, number: int, described: "Described") -> dict[int, int]:
@@ -311,8 +316,8 @@ class Comparison:
             _log.warning(
                 "%s: offsets %d to %d were deleted before they were read", name, at, each.first
             )
-            self._awaiting[number, partition] = (at, each.first)
-            self.gaps.setdefault(number, []).append(Gap(at, each.first, wall()))
+            self._awaiting[number, partition] = gap = Gap(at, each.first, wall())
+            self.gaps.setdefault(number, []).append(gap)
             self.topics.positions[number][partition] = each.first
 
     def _look_at_parked(self) -> None:
@@ -357,7 +362,7 @@ class Comparison:
             "positions": {
                 self.topics.names[topic]: places for topic, places in self.topics.positions.items()
             },
-            "gaps": {str(topic): gaps[-100:] for topic, gaps in self.gaps.items()},
+            "gaps": {str(n): self.gaps_of(n)[-100:] for n in range(len(self.topics.names))},
             "parked_at": self._parked_at,
             "outboxes": self._outboxes,
         }

@@ -392,7 +392,7 @@ class Judge:
                 appended=row.appended,
                 was_parked=number in matcher.parked,
                 anew_at=known.anew_at,
-                gaps=of.gaps.get(topic, ()),
+                gaps=of.gaps_of(topic),
                 kept_for=_kept_for(config),
                 superseded=superseded,
                 now=wall(),

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from dovecote.audit.away import Away
+from dovecote.audit.continuing import wall
 from dovecote.audit.kafka import Topics
 from tests.support.audited_apart import Apart, described, partition, record, row
 
@@ -74,3 +75,19 @@ def test_a_compacted_topic_loses_nothing_while_later_rows_are_not_known() -> Non
     apart.reader.has_successor = lambda *_: False
     assert apart.judge() == ["lost"]
     assert apart.comparison.troubles == {}
+
+
+@pytest.mark.parametrize("end", [5, 6])
+def test_a_topic_that_was_trimmed_to_its_end_before_the_first_look_has_lost_nothing(
+    end: int,
+) -> None:
+    # The marker of a transaction may be all that is kept.
+    trimmed = described(partition(first=5, end=end), config={"retention.ms": "1000"})
+    apart = Apart(rows=[row(1)], topics=trimmed)
+    apart.read()
+    apart.comparison.topics.positions[0] = {0: end}
+    assert apart.judge() == []
+    assert apart.comparison.matcher.topics[0].counts.unjudged == 1
+    apart.rows = [(2, wall() + 120_000, *row(2)[2:])]
+    apart.read()
+    assert apart.judge() == ["lost"]
