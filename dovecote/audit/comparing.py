@@ -217,6 +217,10 @@ class Comparison:
         self.topics.names = [each.name for each in self.matcher.topics]
         self.topics.numbers = {name: n for n, name in enumerate(self.topics.names)}
 
+    def look(self) -> None:
+        """Look at the topics as they are now, if Kafka answers."""
+        self.guarded("Kafka", self._look)
+
     def _look(self) -> None:
         """Look for topics and partitions that are new, topics made anew, and offsets gone."""
         self._name_topics()
@@ -260,7 +264,8 @@ class Comparison:
             topic.partitions = 0
         topic.id = described.id or topic.id
         if topic.partitions != count:
-            topic.known_since = wall() + (_GROWN if topic.partitions else -_SLACK)
+            topic.known_since = wall() - _SLACK
+            topic.grown_at = wall() + _GROWN if topic.partitions else 0
             topic.partitions = count
         if places is None and unknown:
             return False  # it begins everywhere at one time

@@ -102,6 +102,8 @@ class Judge:
         matcher = self._of.matcher
         if not matcher.suspicions and not matcher.late:
             return
+        if any(each.kind == "misplaced" for each in matcher.suspicions):
+            self._of.look()  # partitions may have been added since the last look
         with self._of.store.whole():
             self._suspicions()
             self._late()
@@ -113,6 +115,9 @@ class Judge:
             place = self._place(each.record)
             if each.kind == "disordered":
                 self._disordered(each, place)
+                continue
+            grown_at = matcher.topics[each.record.topic].grown_at
+            if each.kind == "misplaced" and each.record.at < grown_at:
                 continue
             kind: Kind = "altered" if each.kind == "altered" else "misplaced"
             reason = (

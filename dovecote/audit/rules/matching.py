@@ -108,6 +108,8 @@ class Topic:
     """Kafka's own id of it."""
     anew_at: int = 0
     """When it was found to be made anew, in milliseconds since 1970."""
+    grown_at: int = 0
+    """From when on all producers know of partitions that were added."""
 
 
 class Of(NamedTuple):
@@ -342,7 +344,7 @@ class Matcher:
     def _in_its_place(self, number: int, row: Row, record: Seen, key: bytes) -> None:
         topic = self.topics[record.topic]
         since = topic.known_since if self.placed_from is None else self.placed_from
-        if topic.partitions < 2 or record.at < since:  # noqa: PLR2004  # one place for all
+        if topic.partitions < 2 or record.at < max(since, topic.grown_at):  # noqa: PLR2004  # one place for all
             return
         if partition_of(key, topic.partitions) != record.partition:
             self.suspicions.append(Suspicion("misplaced", number, row, record, ""))
