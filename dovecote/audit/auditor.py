@@ -221,7 +221,7 @@ class Auditor:
             gaps = [each for each in comparison.sources.not_audited if each.part == outbox.part]
             seconds = sum(each.until - each.since for each in gaps if each.since) / 1000
             metrics.not_audited.labels(outbox.name).set(seconds)
-        metrics.troubles.set(len(comparison.troubles) + len(comparison.sources.not_audited))
+        metrics.troubles.set(len(comparison.troubles) + len(comparison.sources.said))
         metrics.state_bytes.set(self._store.size())
         metrics.events.set(comparison.events)
         self._write()
@@ -238,9 +238,10 @@ class Auditor:
             return _health(state, why or "nothing was read yet", ok=not troubles)
         if time.monotonic() - self._worked > _FRESH_SECONDS:
             return _health(State.FAILING, why or "nothing was read within the last minute")
-        gaps = [each for each in self.comparison.sources.not_audited if each.since is not None]
-        if gaps:
-            return _health(State.BEHIND, why or gaps[-1].text, ok=True)
+        sources = self.comparison.sources
+        gaps = [each.text for each in sources.not_audited if each.since is not None]
+        if over := [*sources.over.values(), *gaps]:
+            return _health(State.BEHIND, why or over[-1], ok=True)
         covered = all(each.complete for each in self.comparison.outlooks)
         return _health(State.WORKING if covered else State.BEHIND, why, ok=True)
 
@@ -268,12 +269,7 @@ class Auditor:
             "pairs_without_lock": comparison.unlocked,
             "findings": store.findings(unstated=True),
             "not_audited": [each.as_json() for each in comparison.sources.not_audited],
-            "troubles": sorted(
-                [
-                    *comparison.troubles.values(),
-                    *(each.text for each in comparison.sources.not_audited),
-                ]
-            ),
+            "troubles": sorted([*comparison.troubles.values(), *comparison.sources.said]),
         }
         statement = sealed(told, store.fact("last_hash", BEGINNING))
         for topic in comparison.matcher.topics:
@@ -287,9 +283,10 @@ class Auditor:
             store.note("began_at", self._began_at)
             store.note("last_day", self._last_day)
             store.note("not_audited", [])
+            store.note("over", {})
             if self.plan.statements is not None:
                 store.note("unwritten", [*store.fact("unwritten", []), statement])
-        comparison.sources.not_audited.clear()
+        comparison.sources.forget()
         self._write()
         return statement
 

@@ -172,7 +172,7 @@ class Comparison:
             outlook.blind.append((0, outlook.asked_wall, written))
         elif outlook.asked_wall - outlook.covered_wall > retention:
             outlook.blind.append((outlook.covered_wall, outlook.asked_wall, kept_from))
-            self.troubles[f"gap of {self.plan.outboxes[index].part}"] = (
+            self.sources.over[f"gap of {self.plan.outboxes[index].part}"] = (
                 f"{self.plan.outboxes[index].part}: rows may have come and gone while they were "
                 f"not read for {(outlook.asked_wall - outlook.covered_wall) / 1000:.0f} s: keep "
                 "them longer with the relay's `retention`"
@@ -312,7 +312,7 @@ class Comparison:
             return
         name = f"{described.name}/{partition}"
         if at > each.end:
-            self.troubles[f"cut {name}"] = (
+            self.sources.over[f"cut {name}"] = (
                 f"{name} ends at {each.end} and was read up to {at}: a broker that lacked records "
                 "became its leader; see `unclean.leader.election.enable`"
             )
@@ -384,7 +384,7 @@ class Comparison:
                 "begun_wall": outlook.begun_wall,
                 "is_added": outlook.is_added,
             }
-        facts["not_audited"] = self.sources.not_audited
+        facts["not_audited"], facts["over"] = self.sources.not_audited, self.sources.over
         self.store.commit(self.matcher, facts, self.now())
         for log, outlook in zip(self.logs, self.outlooks, strict=True):
             log.confirm(outlook.place)

@@ -53,6 +53,8 @@ class Sources:
         ]
         self.not_audited = [NotAudited(*each) for each in store.fact("not_audited", [])]
         """The gaps since the last statement."""
+        self.over: dict[str, str] = store.fact("over", {})
+        """The troubles since the last statement that are over."""
 
     def close(self) -> None:
         for reader in self.readers:
@@ -92,6 +94,16 @@ class Sources:
         log.prepare(now, wall, partial(self._gap, index))
         outlook.in_log = outlook.is_added = False
 
+    @property
+    def said(self) -> list[str]:
+        """Return the sentences about what is over, until a statement has said them."""
+        return [*self.over.values(), *(each.text for each in self.not_audited)]
+
+    def forget(self) -> None:
+        """Forget what a statement has said."""
+        self.over.clear()
+        self.not_audited.clear()
+
     def _gap(self, index: int, since: int | None, why: str) -> None:
         gap = NotAudited(self.plan.outboxes[index].part, since, wall(), why)
         _log.warning("%s", gap.text)
@@ -99,7 +111,7 @@ class Sources:
 
     def _begin_anew(self, index: int, identity: str) -> None:
         outlook, part = self.outlooks[index], self.plan.outboxes[index].part
-        self.troubles[f"restored {part}"] = (
+        self.over[f"restored {part}"] = (
             f"{part}: this database is another one, or was put back to an earlier state: what "
             "was committed before is not judged, and the comparison begins anew"
         )
@@ -114,6 +126,8 @@ class Sources:
         outlook.blind.append((0, at, at))
         outlook.window = Window(self.readers[index].snapshot())
         outlook.place = Place(events=outlook.place.events)
+        # The places of the marks are of a log that is gone.
+        outlook.passed, outlook.marks = outlook.place.events, []
         outlook.covered_wall = at
 
     def evidence(self, index: int, rows: Sequence[tuple[int, Row]]) -> dict[int, Evidence]:
