@@ -78,8 +78,7 @@ class Following:
         self.trouble = ""
         names = [*follower.topics, *follower.retries]
         self._name(self._topics, names)
-        described = self._topics.describe(names)
-        self._note_anew(described)
+        described = self._described(self._topics, names)
         ends: dict[tuple[int, int], int] = {}
         self._topics.positions = {}
         for number, name in enumerate(names):
@@ -124,6 +123,16 @@ class Following:
         topic, partition = _behind(topics, ends)[0]
         self._say(topics.names[topic], partition, ends[topic, partition], why)
         return True
+
+    def _described(self, topics: Topics, names: Sequence[str]) -> "dict[str, Topic]":
+        described = topics.describe(names)
+        for name in topics.hidden:
+            # One that is not there has no records, and nothing is known of this one.
+            self.trouble = (
+                f"{self.follower.part}: topic {name!r} cannot be read: grant `Describe` on it"
+            )
+        self._note_anew(described)
+        return described
 
     def _note_anew(self, described: "Mapping[str, Topic]") -> None:
         """Begin anew in topics that were made anew: their offsets are others."""
@@ -179,8 +188,7 @@ class Following:
         if not names:
             return True
         self._name(self._aside, names)
-        described = self._aside.describe(names)
-        self._note_anew(described)
+        described = self._described(self._aside, names)
         self._aside.positions = {
             number: {
                 each.number: max(each.first or 0, self._read.get(f"{name}/{each.number}", 0))
@@ -205,7 +213,7 @@ class Following:
             self._say(name, partition, self._read.get(f"{name}/{partition}", 0))
         is_read = not _behind(self._aside, ends)
         self.is_behind |= not is_read and not self.trouble
-        return is_read and not unknown
+        return is_read and not unknown and not self._aside.hidden
 
     def _copies(
         self, names: Sequence[str], ends: Mapping[tuple[int, int], int]

@@ -52,6 +52,8 @@ class Topics:
         """For each topic that is read, the next offset of each partition."""
         self.resets: list[Lost] = []
         self.trouble = ""
+        self.hidden: list[str] = []
+        """Kafka does not let us see these topics of the last description."""
 
     def close(self) -> None:
         if self._consumer is not None:
@@ -151,10 +153,12 @@ class Topics:
         Raises:
             Away: Kafka does not answer.
         """
+        wanted = list(names)
         try:
             admin = TopicAdmin(self._kafka)
             there = set(admin.names(internal=True))
-            return {each.name: each for each in admin.describe([n for n in names if n in there])}
+            self.hidden = admin.hidden([n for n in wanted if n not in there])
+            return {each.name: each for each in admin.describe([n for n in wanted if n in there])}
         except (DovecoteError, KafkaException) as error:
             raise away(KAFKA, error) from error
 

@@ -80,6 +80,10 @@ class TopicAdmin:
             found = self._admin.list_topics(timeout=_SECONDS).topics
         return sorted(name for name in found if internal or not name.startswith("__"))
 
+    def hidden(self, names: Sequence[str]) -> list[str]:
+        """Return those of these topics of which Kafka says that we may not see them."""
+        return [name for name, error in self._ids(names)[1].items() if error.code() in FORBIDDEN]
+
     def describe(self, names: Sequence[str]) -> list[Topic]:
         """
         Return what Kafka says about topics, in this order.
@@ -105,7 +109,7 @@ class TopicAdmin:
                 self._offsets(places, _EARLIEST),
                 self._offsets(places, _LATEST),
             )
-        configs, ids = self._configs(names), self._ids(names)
+        configs, (ids, _) = self._configs(names), self._ids(names)
         return [
             Topic(
                 name,
@@ -218,19 +222,22 @@ class TopicAdmin:
                 }
         return found
 
-    def _ids(self, names: Sequence[str]) -> dict[str, str | None]:
+    def _ids(self, names: Sequence[str]) -> tuple[dict[str, str | None], dict[str, KafkaError]]:
+        """Return the ids of topics, and why Kafka does not say those of others."""
         if not names:
-            return {}
+            return {}, {}
         answers = self._admin.describe_topics(
             TopicCollection(list(names)), request_timeout=_SECONDS
         )
         found: dict[str, str | None] = {}
+        errors: dict[str, KafkaError] = {}
         for name, answer in answers.items():
             try:
                 found[name] = topic_id(answer.result(_SECONDS + 1).topic_id)
             except KafkaException as error:
                 _log.debug("the id of topic %s is not known: %s", name, error)
-        return found
+                errors[name] = error.args[0]
+        return found, errors
 
     @contextmanager
     def _errors(self, operation: str) -> Iterator[None]:

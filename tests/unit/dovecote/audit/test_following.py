@@ -33,18 +33,25 @@ class Cluster:
         self.of = {"orders": orders, "dead": dead}
         self.ends = {name: partition(end=len(each)) for name, each in self.of.items()}
         self.refused: set[str] = set()
+        self.hidden: set[str] = set()
         self.committed = len(orders)
         self.polls = 0
 
     def client(self) -> Any:  # it stands for a class of a library
         made = SimpleNamespace(names=[], positions={}, trouble="", assign=lambda: None)
-        made.describe = lambda names: {
-            name: Topic(name, "first", [self.ends[name]], {}, ()) for name in names
-        }
+        made.describe = lambda names: self._described(made, names)
         made.committed = lambda *_: {0: self.committed}
         made.read = lambda *_: self._read(made)
         made.close = lambda: None
         return made
+
+    def _described(self, made: Any, names: Sequence[str]) -> dict[str, Topic]:
+        made.hidden = [name for name in names if name in self.hidden]
+        return {
+            name: Topic(name, "first", [self.ends[name]], {}, ())
+            for name in names
+            if name not in self.hidden
+        }
 
     def _read(self, made: Any) -> list[Raw]:
         self.polls += 1
@@ -110,3 +117,19 @@ def test_offsets_that_a_group_passed_and_nobody_can_read_are_said_and_asked_for_
     polls = cluster.polls
     assert (made.look(2), cluster.polls, made.is_behind) == ([], polls, False)
     assert made.counts["passed"] == made.counts["handled"] == 2
+
+
+@pytest.mark.parametrize("of", ["dead", "orders"])
+def test_a_topic_that_kafka_does_not_let_us_see_is_said_and_its_records_wait(
+    monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    cluster = Cluster([record(0), record(1)], [record(1)])
+    cluster.hidden = {of}
+    made = followed(monkeypatch, cluster)
+    assert made.look(1) == []
+    assert made.trouble == (
+        f"consumer/shipping: topic {of!r} cannot be read: grant `Describe` on it"
+    )
+    cluster.hidden = set()
+    assert made.look(100_000) == []
+    assert (made.trouble, made.counts["passed"], made.counts["unhandled"]) == ("", 2, 0)
