@@ -2,6 +2,9 @@
 
 import ctypes
 import os
+import sys
+import traceback
+from contextlib import suppress
 from typing import Protocol
 from weakref import WeakSet
 
@@ -14,6 +17,9 @@ class Forked(Protocol):
 
 
 _known: WeakSet[Forked] = WeakSet()
+
+count = 0
+"""How many forks lie between the program's first process and this one."""
 
 
 def know(made: Forked) -> None:
@@ -30,7 +36,28 @@ def leave(made: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
 
 
+def stay(before: int, error: BaseException | None = None) -> None:
+    """
+    End a process that was forked since there were `before` forks; return in any other.
+
+    All that goes on from here is its parent's, such as an open transaction over a socket of both.
+    """
+    if count == before:
+        return
+    status = 0 if error is None else 1
+    if isinstance(error, SystemExit) and isinstance(error.code, int | None):
+        status = (error.code or 0) & 0xFF
+    elif error is not None:
+        traceback.print_exception(error)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
+
+
 def _renew() -> None:
+    global count  # noqa: PLW0603  # a process has one number
+    count += 1
     for each in list(_known):
         each.forked()
 

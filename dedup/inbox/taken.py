@@ -5,6 +5,7 @@ from typing import Any
 
 from dedup.rules.claim import Claim
 from dedup.rules.policies.results import Dead, Result, Retry, TakenOver, Unavailable, result_of
+from outbox import forks
 from outbox.errors import DovecoteError, first_line
 from outbox.postgres.away import (
     causes,
@@ -36,13 +37,14 @@ class Aborted(DovecoteError):
 class Taken:
     """The claims under which events are taken, and the connection of their transaction."""
 
-    __slots__ = ("_claims", "_lost", "line", "numbers")
+    __slots__ = ("_claims", "_forks", "_lost", "line", "numbers")
 
     def __init__(self, claims: Iterable[Claim | None]) -> None:
         self._claims = tuple(claims)
         self.numbers = [None if each is None else each.number for each in self._claims]
         """The present numbers of the claims."""
         self._lost: bool | None = None
+        self._forks = forks.count
         self.line: Any = None
         """psycopg's `pgconn`, once the events are taken: the handler is called after that."""
 
@@ -51,6 +53,7 @@ class Taken:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         """Note whether the connection was lost meanwhile; later, its pool may have closed it."""
+        forks.stay(self._forks, error)
         if error is not None:
             self._lost = is_lost(self.line)
 

@@ -17,6 +17,7 @@ from dedup.rules.policies.results import (
 from dedup.rules.policies.signatures import is_awaited
 from dedup.rules.record import Record
 from dedup.serving.ways_out import guarded, leave_awaited
+from outbox import forks
 from outbox.envelope import require_readable
 from outbox.event import Event
 
@@ -31,20 +32,28 @@ def of_records(
     if is_awaited(handler):
 
         async def handle_awaited(record: Record) -> Any:  # noqa: ANN401  # what the handler returns
+            before = forks.count
             try:
-                return await handler(event_of(record))
+                answer = await handler(event_of(record))
             except BaseException as error:
+                forks.stay(before, error)
                 leave_awaited(error)
                 raise
+            forks.stay(before)
+            return answer
 
         return handle_awaited
 
     def handle(record: Record) -> Any:  # noqa: ANN401  # what the handler returns
+        before = forks.count
         try:
-            return handler(event_of(record))
+            answer = handler(event_of(record))
         except BaseException as error:
+            forks.stay(before, error)
             leave(error)
             raise
+        forks.stay(before)
+        return answer
 
     return handle
 

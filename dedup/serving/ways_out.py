@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 from dedup.rules.policies.departures import leave
 from dedup.rules.policies.signatures import is_awaited
+from outbox import forks
 
 _ending: WeakSet[asyncio.Task[Any]] = WeakSet()
 
@@ -27,20 +28,28 @@ def guarded(handler: Callable[..., Any]) -> Callable[..., Any]:
     if is_awaited(handler):
 
         async def handle_awaited(*given: Any) -> Any:  # noqa: ANN401  # what the handler returns
+            before = forks.count
             try:
-                return await handler(*given)
+                answer = await handler(*given)
             except BaseException as error:
+                forks.stay(before, error)
                 leave_awaited(error)
                 raise
+            forks.stay(before)
+            return answer
 
         return handle_awaited
 
     def handle(*given: Any) -> Any:  # noqa: ANN401  # what the handler returns
+        before = forks.count
         try:
-            return handler(*given)
+            answer = handler(*given)
         except BaseException as error:
+            forks.stay(before, error)
             leave(error)
             raise
+        forks.stay(before)
+        return answer
 
     return handle
 

@@ -5,8 +5,10 @@ import os
 import subprocess
 import sys
 
+import psycopg
 import pytest
 
+from dedup.inbox import schema as inbox_schema
 from dovecote.devstack import Stack
 from tests.support.fix_stack import MakeTopic
 from tests.support.relaying import installed
@@ -15,9 +17,11 @@ from tests.support.waiting import consume
 HANGS_SECONDS = 300
 
 
-def ran(what: str, *where: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def ran(
+    what: str, *where: str, program: str = "forking", **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tests.support.forking", what, *where],
+        [sys.executable, "-m", f"tests.support.{program}", what, *where],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -76,3 +80,33 @@ def test_threads_that_are_greenlets_are_refused_and_the_way_out_works(
     done = ran("green", *where, PATCH=f"{library} no", PYTHONWARNINGS="ignore")
     assert done.returncode == 0, done.stderr
     assert keys(stack, where[2]) == ["first"]
+
+
+# The ways in which a child leaves the handler that forked it, and its status then.
+LEFT = [("returns", 0), ("exits", 3), ("raises", 1)]
+
+
+@pytest.mark.parametrize(("how", "status"), LEFT)
+@pytest.mark.parametrize("form", ["once", "together"])
+def test_a_child_that_leaves_the_handler_that_forked_it_ends_no_transaction_of_its_parent(
+    database: str, how: str, status: int, form: str
+) -> None:
+    with psycopg.connect(database) as conn:
+        inbox_schema.install(conn)
+        conn.execute("CREATE TABLE effects (what text)")
+    done = ran(how, form, database, program="forking_handlers")
+    assert done.returncode == 0, done.stderr
+    with psycopg.connect(database) as conn:
+        effects = conn.execute("SELECT what FROM effects").fetchall()
+        assert effects == [("before",), (f"child {status}",)]
+        assert conn.execute("SELECT count(*) FROM inbox.handled").fetchone() == (1,)
+
+
+@pytest.mark.parametrize(("how", "status"), LEFT)
+@pytest.mark.parametrize("form", ["guarded", "of_records"])
+def test_a_child_that_leaves_the_handler_that_forked_it_serves_no_record_of_its_parent(
+    how: str, status: int, form: str
+) -> None:
+    done = ran(how, form, program="forking_handlers")
+    assert (done.returncode, done.stdout) == (0, 2 * f"child {status}\n" + "goes on\n")
+    assert ("ValueError: of the child" in done.stderr) == (how == "raises")
