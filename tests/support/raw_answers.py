@@ -11,6 +11,7 @@ ODD = {
     "nothing": b"",
     "cut off": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\n{",
     "no JSON": b"HTTP/1.1 200 OK\r\n\r\n<html>",
+    "no number of JSON": b"HTTP/1.1 200 OK\r\n\r\n[NaN]",
     "too deep": DEEP,
     "an error that is cut off": b"HTTP/1.1 503 no\r\nTransfer-Encoding: chunked\r\n\r\n64\r\n{",
 }

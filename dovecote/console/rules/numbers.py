@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import get_args
+from typing import Any, get_args
 
 from dovecote.console.rules.facts import ProcessFacts
 from dovecote.console.shapes import StateName
@@ -28,6 +28,7 @@ _SECONDS = {
     "spark": "dovecote_spark_lag_seconds",
 }
 _PARKED = "dovecote_relay_parked"
+_MOST = 2**63
 
 Numbers = Mapping[str, list[tuple[str, float]]]
 """Values by the metric's name, with the labels as they were written."""
@@ -89,4 +90,19 @@ def _number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    # No picture could hold the sum of larger ones.
+    return value if math.isfinite(value) and abs(value) < _MOST else None
+
+
+def count_of(told: Any) -> int:  # noqa: ANN401  # JSON
+    """
+    Return a count in an answer.
+
+    Raises:
+        ValueError, TypeError, OverflowError: it is none.
+    """
+    found = int(told)
+    if not 0 <= found < _MOST:
+        msg = "no part has counted so far"
+        raise ValueError(msg)
+    return found

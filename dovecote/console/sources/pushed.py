@@ -6,7 +6,7 @@ from urllib.error import HTTPError
 from urllib.request import Request
 
 from dovecote.console.rules.facts import SubscriptionFacts
-from dovecote.console.rules.numbers import state_of
+from dovecote.console.rules.numbers import count_of, state_of
 from dovecote.observe.sources import PushSource
 from dovecote.process.http.asking import ask, json_of, why
 from outbox.errors import DovecoteError
@@ -79,14 +79,16 @@ def _subscription(told: Mapping[str, Any]) -> SubscriptionFacts:
         status=str(status["state"]),
         reason=str(status.get("reason") or ""),
         state=state_of(health) if health.get("state") else None,
-        processes=int(delivery["processes"]),
+        processes=count_of(delivery["processes"]),
         trouble=str(health.get("reason") or delivery.get("trouble") or "")
         if health.get("state") in {"failing", "stalled", "unknown", "behind"}
         else str(delivery.get("trouble") or ""),
         circuit=str(delivery.get("circuit") or ""),
-        lag=delivery.get("lag"),
-        delivered=int(told["counts"]["delivered"]),
-        dead=int(told["counts"]["dead"]),
+        lag=None if (lag := delivery.get("lag")) is None else count_of(lag),
+        delivered=count_of(told["counts"]["delivered"]),
+        dead=count_of(told["counts"]["dead"]),
         url=str((told.get("endpoint") or {}).get("url") or ""),
-        last_minute=dict(delivery.get("last_minute") or {}),
+        last_minute={
+            name: count_of(each) for name, each in (delivery.get("last_minute") or {}).items()
+        },
     )

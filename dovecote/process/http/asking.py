@@ -1,6 +1,7 @@
 """Ask a server of ours, and nobody else: no proxy on the way, and no redirect to another."""
 
 import json
+import re
 from http.client import HTTPException, HTTPMessage
 from typing import IO, Any
 from urllib.error import HTTPError
@@ -21,6 +22,9 @@ class _Stay(HTTPRedirectHandler):
     ) -> None:
         return None
 
+
+# As an escape, or as bytes that Python's decoder lets pass.
+_PERHAPS_HALF = re.compile(rb"\\u[dD][89A-Fa-f]|\xed[\xa0-\xbf]")
 
 # Without an empty handler urllib takes proxies from the environment, for loopback too.
 _opener = build_opener(ProxyHandler({}), _Stay())
@@ -55,16 +59,36 @@ def body_of(error: HTTPError, most: int) -> bytes:
 
 def json_of(body: bytes) -> Any:  # noqa: ANN401  # whatever it holds
     """
-    Return what a body holds.
+    Return what a body holds; each half of a surrogate pair alone becomes an escape.
+
+    Neither an answer nor a log nor Postgres could hold such a half.
 
     Raises:
-        ValueError: it is not JSON, or nested too deeply.
+        ValueError: it is not JSON, or nested too deeply; NaN and Infinity are not JSON.
     """
     try:
-        return json.loads(body)
+        found = json.loads(body, parse_constant=_refuse)
+        return _writable(found) if _PERHAPS_HALF.search(body) else found
     except RecursionError as error:
         msg = "it is nested too deeply"
         raise ValueError(msg) from error
+
+
+def _refuse(constant: str) -> None:
+    msg = f"{constant} is not JSON"
+    raise ValueError(msg)
+
+
+def _writable(told: Any) -> Any:  # noqa: ANN401  # JSON
+    match told:
+        case str():
+            return told.encode(errors="backslashreplace").decode()
+        case dict():
+            return {_writable(name): _writable(each) for name, each in told.items()}
+        case list():
+            return [_writable(each) for each in told]
+        case _:
+            return told
 
 
 def why(error: Exception) -> str:
