@@ -31,11 +31,13 @@ class _Ring:
 
     def add(self, at: float, values: Mapping[tuple[str, str], float]) -> None:
         now = int(at / self.step)
-        passed = range(max(self._now + 1, now - POINTS + 1), now + 1)
+        # The clock may have been set back: what comes after this step is none of its line.
+        first, last = sorted((now, self._now))
+        passed = range(max(first + 1, last - POINTS + 1), last + 1)
         for line in self._lines.values():
             for each in passed:
                 line[each % POINTS] = _NAN
-        self._now = max(now, self._now)
+        self._now = now
         for key, value in values.items():
             if key not in self._lines and len(self._lines) < MOST_SERIES:
                 self._lines[key] = array("f", [_NAN]) * POINTS

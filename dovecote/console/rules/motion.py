@@ -34,10 +34,14 @@ class Track:
 
 
 def followed(track: Track | None, count: Count) -> Track:
-    """Return what is remembered after one more count; a count that fell began anew."""
-    if track is None:
+    """
+    Return what is remembered after one more count; a count that fell began anew.
+
+    So does one from before the last: the clock was set back.
+    """
+    if track is None or count.at < track.last.at:
         return Track(count, count, calm_at=count.at)
-    if count.at <= track.last.at:
+    if count.at == track.last.at:
         return track
     if count.done < track.last.done:
         return Track(count, count, None, track.moved_at, count.at)
@@ -137,10 +141,12 @@ class Memory:
 
     def settle(self, states: Mapping[str, str], now: float) -> None:
         """Take the states of all parts."""
-        known = self._states
+        anew = ("", now)
         self._states = {
-            id_: known[id_] if id_ in known and known[id_][0] == state else (state, now)
+            # A state cannot have begun later than now, but before the clock was set back.
+            id_: (state, min(since, now) if state == before else now)
             for id_, state in states.items()
+            for before, since in [self._states.get(id_, anew)]
         }
 
     def since(self, id_: str, now: float) -> float:

@@ -28,6 +28,18 @@ def test_a_time_without_samples_is_a_gap() -> None:
     assert [value for _, value in rate["points"]] == [1, 2]
 
 
+def test_lines_go_on_after_the_clock_was_set_back() -> None:
+    history = History(3_600)
+    for at in (9_990, 10_000, 10_020, 900_000, 10_010):
+        history.add(at, [_node("a", at)])
+    rate, _ = history.lines("a", 30, 10_010)
+    assert rate["points"] == [(10_008.0, 10_010.0)]
+    history.add(10_020, [_node("a", 1)])
+    history.add(9_999, [_node("a", 2)])
+    rate, _ = history.lines("a", 30, 10_010)
+    assert [value for _, value in rate["points"]] == [2]
+
+
 def test_the_number_of_lines_is_bounded_and_parts_that_are_gone_make_room() -> None:
     history = History(3_600)
     half = MOST_SERIES // 2

@@ -34,3 +34,18 @@ def test_parts_that_are_gone_are_forgotten_and_states_keep_their_beginning() -> 
     assert (memory.since("a", 9.0), memory.since("b", 9.0)) == (1.0, 2.0)
     memory.settle({"a": "failing"}, 3.0)
     assert (memory.since("a", 9.0), memory.since("b", 9.0)) == (3.0, 9.0)
+
+
+def test_after_the_clock_was_set_back_what_stands_still_is_seen_to() -> None:
+    track = followed(followed(None, Count(5_000.0, 5)), Count(5_002.0, 25, waits=True))
+    for at in range(1_400, 1_500, 2):
+        track = followed(track, Count(float(at), 25, waits=True))
+    found = motion(track, 1_498.0)
+    assert (found.rate, found.still, found.moved) == (0.0, 98.0, None)
+
+
+def test_no_state_has_begun_after_the_clock_was_set_back() -> None:
+    memory = Memory()
+    memory.settle({"a": "idle"}, 5_000.0)
+    memory.settle({"a": "idle"}, 1_400.0)
+    assert memory.since("a", 1_402.0) == 1_400.0
