@@ -155,7 +155,8 @@ async def _connected(
     try:
         yield reader, writer
     finally:
-        writer.close()
+        # The rest of a body would wait for a process that has stopped.
+        writer.transport.abort()
         with contextlib.suppress(OSError):  # it was broken already, which has been told
             await writer.wait_closed()
 

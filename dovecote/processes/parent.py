@@ -10,8 +10,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import BinaryIO, cast
@@ -127,6 +128,7 @@ class Parent:
         """
         with ThreadPoolExecutor(len(self._members), "ask") as askers:
             try:
+                self._begin_all(askers)
                 self._turned = now = time.monotonic()
                 for member in list(self._members):
                     self._begin(Member(member.number, now))
@@ -235,14 +237,31 @@ class Parent:
                     break
                 os.waitpid(found.si_pid, 0)
 
+    def _begin_all(self, askers: ThreadPoolExecutor) -> None:
+        """Begin the threads that ask: there may be no room for one when it is needed."""
+        together = threading.Barrier(len(self._members))
+        with self._refused("a thread for each"):
+            try:
+                for _ in self._members:
+                    askers.submit(together.wait)
+            except RuntimeError:
+                together.abort()
+                raise
+
     def _begin(self, member: Member) -> None:
-        try:
+        with self._refused(f"process {member.number}"):
             self._start(member)
-        except OSError as error:
-            count = len(self._members)
+
+    @contextlib.contextmanager
+    def _refused(self, what: str) -> Iterator[None]:
+        """Say what to do if the machine refuses something."""
+        try:
+            yield
+        except (OSError, RuntimeError) as error:
             why = (
-                f"process {member.number} of {count} could not be started ({error.strerror}): set "
-                "fewer processes, or raise the limit of processes, descriptors or memory"
+                f"{what} of {len(self._members)} could not be started "
+                f"({getattr(error, 'strerror', None) or error}): set fewer processes, or raise "
+                "the limit of processes, descriptors or memory"
             )
             raise ProcessEnded(why, 1) from error
 

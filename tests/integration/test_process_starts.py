@@ -87,6 +87,30 @@ def test_more_processes_than_the_machine_allows_are_said(tmp_path: Path) -> None
         assert "of 40 could not be started (Too many open files): set fewer" in crew.said()
 
 
+_FULL = """
+start = threading.Thread.start
+def unless_full(thread):
+    if thread.name.startswith("ask") and any(Path().glob("began-*")):
+        raise RuntimeError("can't start new thread")
+    start(thread)
+threading.Thread.start = unless_full
+"""
+
+
+def test_a_parent_needs_no_thread_more_once_its_processes_run(tmp_path: Path) -> None:
+    """The processes may have taken all that the machine, or the container, allows."""
+    with small_crew(tmp_path, parent=_FULL) as crew:
+        crew.gets_ready()
+        assert crew.ends() == 0, crew.said()
+
+
+def test_threads_that_cannot_be_started_are_said(tmp_path: Path) -> None:
+    (tmp_path / "began-5").touch()
+    with small_crew(tmp_path, parent=_FULL + "http.port = None") as crew:
+        assert crew.ends(with_signal=None) == 1
+        assert "a thread for each of 2 could not be started (can't start new" in crew.said()
+
+
 @pytest.mark.parametrize("told", ["4", "", "0:9999:2:" + "0" * 32, "0:1", "x:3:4:y"])
 def test_the_variable_of_parents_is_theirs_alone(told: str) -> None:
     with pytest.raises(BadSettings, match="unset it; the setting is `processes`"):
