@@ -234,6 +234,8 @@ class Desk:
         conditions: list[LiteralString] = ["true"]
         if which.ids:
             conditions.append("p.id = ANY (%(ids)s::uuid[])")
+        if not all(map(_is_text, _texts(which).values())):
+            conditions.append("false")
         if which.topic is not None:
             conditions.append("p.topic = %(topic)s")
         if which.key is not None:
@@ -256,7 +258,17 @@ class Desk:
         )
 
     def _given(self, which: Which, most: int = 0) -> dict[str, object]:
-        return {**asdict(which), "ids": list(which.ids), "name": self._name, "most": most}
+        odd = {name: None for name, each in _texts(which).items() if not _is_text(each)}
+        return {**asdict(which), **odd, "ids": list(which.ids), "name": self._name, "most": most}
+
+
+def _texts(which: Which) -> dict[str, str | None]:
+    return {"topic": which.topic, "type": which.type, "reason": which.reason}
+
+
+def _is_text(text: str | None) -> bool:
+    """Return whether Postgres can hold a text; no event has one that it cannot hold."""
+    return text is None or ("\0" not in text and text.encode(errors="replace").decode() == text)
 
 
 def _whole(action: Action, which: Which) -> LiteralString:

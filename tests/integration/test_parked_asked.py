@@ -40,6 +40,17 @@ def test_what_is_dropped_is_what_was_seen_whatever_its_number_by_then(
         assert store.commands() == []
 
 
+@pytest.mark.parametrize("text", ["or\0ders", "or\udcffders"])
+def test_a_text_that_postgres_cannot_hold_selects_nothing(database: str, text: str) -> None:
+    with psycopg.connect(installed(database), autocommit=True) as conn:
+        store, desk = ParkedStore(conn, "outbox", "shop"), Desk(conn, "outbox", "shop")
+        store.park([unpublishable(str(uuid.uuid4()))], 1)
+        for which in (Which(topic=text), Which(type=text), Which(reason=text)):
+            assert desk.newest(which, 10) == desk.events(which, 10) == []
+            assert desk.ask("drop", which).events == 0
+        assert len(desk.events(EVERYTHING, 10)) == 1
+
+
 def test_what_is_left_is_counted_among_what_was_asked_for(database: str) -> None:
     with psycopg.connect(installed(database), autocommit=True) as conn:
         store, desk = ParkedStore(conn, "outbox", "shop"), Desk(conn, "outbox", "shop")

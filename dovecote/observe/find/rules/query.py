@@ -20,8 +20,8 @@ _NEAR = timedelta(seconds=30)
 _BEFORE = timedelta(milliseconds=500)
 _MOST_CHARACTERS = 10_000
 _VERSION = 7
-# No record is older.
-_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+# No record is older, and no time in UTC is later.
+_EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +71,9 @@ def checked(query: Query, now: datetime) -> Query:
     if query.limit < 1:
         msg = "--limit must be at least 1"
         raise BadSettings(msg)
+    query = replace(query, since=_in_calendar(query.since), until=_in_calendar(query.until))
     if query.key is not None:
-        end = query.until or now
-        since = max(end, _EARLIEST) - WINDOW
+        since = (query.until or now) - WINDOW
         return query if query.since is not None else replace(query, since=since)
     if query.since is None and query.topic is None and not _is_bounded(query, now):
         msg = (
@@ -82,6 +82,10 @@ def checked(query: Query, now: datetime) -> Query:
         )
         raise BadSettings(msg)
     return query
+
+
+def _in_calendar(at: datetime | None) -> datetime | None:
+    return None if at is None else min(max(at, _EARLIEST), _LATEST)
 
 
 def _is_bounded(query: Query, now: datetime) -> bool:

@@ -1,6 +1,6 @@
 """A query has bounds, a key a partition, a commit a meaning, and a life one sentence."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from uuid import UUID
 
@@ -62,6 +62,17 @@ def test_the_time_in_an_id_bounds_what_is_read_and_the_likely_part_comes_first()
     assert spans(checked(Query(key=b"", until=early), NOW), NOW) == [Span(0, 0)]
     key = checked(Query(key=b""), NOW)
     assert key.since == NOW - timedelta(hours=1)
+
+
+def test_times_that_utc_has_no_room_for_are_the_first_and_the_last() -> None:
+    zone = timezone(timedelta(hours=14))
+    first = datetime(1, 1, 1, tzinfo=zone)
+    last = datetime(9999, 12, 31, 23, 59, tzinfo=timezone(timedelta(hours=-14)))
+    for query in (Query(key=b"k", since=first, until=last), Query(id=ID, since=first, until=last)):
+        found = checked(query, NOW)
+        for at in (found.since, found.until):
+            assert at is not None
+            assert at.astimezone(UTC) == at
 
 
 def test_an_id_of_the_far_future_says_no_time() -> None:
