@@ -24,6 +24,7 @@ from spark_jobs.operators.aggregation.config import (
 from spark_jobs.operators.aggregation.settings import SCRIPTS, resolve
 from spark_jobs.query.settings import DedupSettings, SparkSettings, StateSettings
 from spark_jobs.source import topics
+from spark_jobs.source.config import Expired
 from spark_jobs.stateful.settings import JOBS, AggregationJob, StatefulSettings
 
 Job: TypeAlias = DedupSettings | StatefulSettings
@@ -104,6 +105,11 @@ class Flow(Model):
     """The most bytes of values in one, about; no value: any number."""
     skip: tuple[str, ...] = ()
     """Places of records that no step reads, such as `orders/0/42`."""
+    expired: Expired = "refuse"
+    """
+    The answer to records that a topic has deleted before a step read them: `refuse` stops the
+    flow; `skip` goes on.
+    """
     state: StateSettings = StateSettings()
     spark: SparkSettings
 
@@ -269,6 +275,7 @@ class _Jobs:
                 "max_offsets_per_trigger": flow.max_offsets_per_trigger,
                 "max_bytes_per_trigger": flow.max_bytes_per_trigger,
                 "skip": flow.skip,
+                "expired": flow.expired,
             },
             "output": _output(step),
             "spark": {

@@ -282,6 +282,7 @@ def recirculation(settings: DedupSettings) -> DelayJob:
             max_offsets_per_trigger=source.max_offsets_per_trigger,
             max_bytes_per_trigger=source.max_bytes_per_trigger,
             skip=source.skip,
+            expired=source.expired,
         ).model_copy(update={"options": source.options}),
         operator=DelaySettings(),
         output=DelayOutput(

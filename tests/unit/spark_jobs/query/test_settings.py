@@ -203,6 +203,15 @@ def test_the_query_that_puts_records_back_has_the_secrets_of_the_job(
     assert second.source.options == settings.source.options
 
 
+def test_the_query_that_puts_records_back_goes_on_without_deleted_ones_as_the_job_does(
+    loaded: Callable[..., DedupSettings],
+) -> None:
+    skipping = TOML.replace("[source]", '[source]\nexpired = "skip"') + _TOGETHER
+
+    assert recirculation(loaded(TOML + _TOGETHER)).source.expired == "refuse"
+    assert recirculation(loaded(skipping)).source.expired == "skip"
+
+
 def test_records_go_back_by_the_same_patterns_and_by_default_to_the_first_plain_topic(
     loaded: Callable[..., DedupSettings],
 ) -> None:

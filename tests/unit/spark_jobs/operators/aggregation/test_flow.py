@@ -51,6 +51,14 @@ def test_a_step_becomes_a_query_of_its_own(tmp_path: Path) -> None:
     assert "hush" not in repr(job)
 
 
+def test_every_step_goes_on_without_deleted_events_if_the_flow_says_so(tmp_path: Path) -> None:
+    (job,) = _load(tmp_path, _flow()).values()
+    assert job.source.expired == "refuse"
+
+    (job,) = _load(tmp_path, _flow(expired="skip")).values()
+    assert job.source.expired == "skip"
+
+
 GAP = {"type": "count", "count": 2, "timeout": 100}
 OTHER_GAP = {"type": "dsl", "path": "t.star", "timeout": 9}
 DAILY = {"type": "time", "time": "11:05", "timePattern": "HH:mm"}
