@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from outbox.errors import BadSettings
 
@@ -29,6 +30,21 @@ def pins(checkpoint: str, name: str, text: str) -> dict[str, object]:
     raise BadSettings(msg)
 
 
+def began(checkpoint: str, name: str, text: str) -> dict[str, Any]:
+    """
+    Return the offsets in the file in which Spark's own source notes where it began.
+
+    Raises:
+        BadSettings: it is cut or empty.
+    """
+    try:
+        found: dict[str, Any] = json.loads(text[text.index("{") :])
+    except (ValueError, RecursionError):
+        msg = f"{checkpoint}/{name} is {_state(text)}: {_BACK}"
+        raise BadSettings(msg) from None
+    return found
+
+
 def require_whole(folder: Path, *, has_state: bool) -> None:
     """
     Check the files of a checkpoint that its next start reads.
@@ -46,7 +62,7 @@ def require_whole(folder: Path, *, has_state: bool) -> None:
         again = number == max(planned) and number not in done
         _require(
             folder / "offsets" / str(number),
-            _is_log,
+            _is_plan,
             f"remove it with its .{number}.crc, and the batch is planned again"
             if again
             else _BACK,
@@ -109,13 +125,18 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _is_log(text: str) -> bool:
+def _is_plan(text: str) -> bool:
+    """Return whether a text is a log with Spark's settings, and then the offsets of the source."""
+    return _is_log(text, 2)
+
+
+def _is_log(text: str, fewest: int = 1) -> bool:
     """Return whether a text has a version, and then lines of JSON, or `-` for a source without."""
     version, *lines = text.splitlines() or [""]
     whole = [line for line in lines if line not in {"-", ""}]
     return (
         version.startswith("v")
         and version[1:].isdigit()
-        and bool(whole)
+        and len(whole) >= fewest
         and all(map(_is_json, whole))
     )

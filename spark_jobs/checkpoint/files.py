@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
+from py4j.java_gateway import is_instance_of  # type: ignore[import-untyped]  # it has no types
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.sql import SparkSession
 
@@ -72,6 +74,11 @@ class SparkFiles:
         self._configuration = context._jsc.hadoopConfiguration()  # noqa: SLF001  # as above
         self.place = checkpoint
         self._system = self._asked(lambda: self._path("").getFileSystem(self._configuration))
+        self._read_from = self._system
+        if is_instance_of(self._gateway, self._system, "org.apache.hadoop.fs.ChecksumFileSystem"):
+            # A file and its checksum are replaced one after the other. If a process is killed in
+            # between, they do not fit for good. Our files say themselves whether they are whole.
+            self._read_from = self._system.getRawFileSystem()
 
     def on_a_disk(self) -> Path | None:
         """Return the folder, as each machine would look for it; None: it is on no disk."""
@@ -84,7 +91,7 @@ class SparkFiles:
 
     def read(self, name: str) -> str | None:
         def read() -> str:
-            stream = self._system.open(self._path(name))
+            stream = self._read_from.open(self._path(name))
             text: str = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
             stream.close()
             return text
@@ -99,10 +106,16 @@ class SparkFiles:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file that is there as a whole, or not at all."""
-        self._asked(lambda: self._write(name, data))
-
-    def _write(self, name: str, data: bytes) -> None:
         written = self._path(f".{name}.{uuid4().hex}.tmp")
+        try:
+            self._asked(lambda: self._write(name, written, data))
+        except DovecoteError:
+            # A supervisor may try for days, and each try would leave a file.
+            with suppress(Py4JJavaError):
+                self._system.delete(written, False)  # noqa: FBT003  # Java's argument
+            raise
+
+    def _write(self, name: str, written: Any, data: bytes) -> None:  # noqa: ANN401  # Java's
         out = self._system.create(written, True)  # noqa: FBT003  # Java's argument
         out.write(bytearray(data))
         out.close()

@@ -7,11 +7,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from outbox.errors import BadSettings
-from spark_jobs.checkpoint.damage import local, pins, require_whole
+from spark_jobs.checkpoint import damage
 from spark_jobs.checkpoint.files import SparkFiles
 from spark_jobs.checkpoint.pins import BEGAN, PINNED, Pins, foreign, refusal
 from spark_jobs.checkpoint.sharing import require_shared
 from spark_jobs.source.offsets import Offsets
+
+_OF_SPARK = "sources/0/0"
 
 
 def pin(
@@ -39,14 +41,14 @@ def pin(
     files = SparkFiles(spark, checkpoint)
     found: dict[str, Any] = {}
     if (text := files.read(PINNED)) is not None:
-        found = pins(checkpoint, PINNED, text)
+        found = damage.pins(checkpoint, PINNED, text)
     elif not adopt and files.exists("metadata"):
         raise BadSettings(foreign(checkpoint))
     # A job that had no state before lacks one for another reason than damage.
     if (reason := refusal(checkpoint, found, wanted, adopt=adopt)) is not None:
         raise BadSettings(reason)
-    if (folder := local(checkpoint)) is not None:
-        require_whole(folder, has_state=has_state)
+    if (folder := damage.local(checkpoint)) is not None:
+        damage.require_whole(folder, has_state=has_state)
     began = found[BEGAN] if BEGAN in found else _begun(files, begin)
     if found != (pinned := {**found, **wanted, BEGAN: began}):
         files.write(PINNED, json.dumps(pinned).encode())
@@ -57,8 +59,5 @@ def pin(
 
 def _begun(files: SparkFiles, begin: Callable[[], Offsets]) -> dict[str, Any]:
     """Return where the query begins, or where Spark's own source began, which ran it before."""
-    text = files.read("sources/0/0")
-    if text is not None:
-        found: dict[str, Any] = json.loads(text[text.index("{") :])
-        return found
-    return begin().fields()
+    text = files.read(_OF_SPARK)
+    return begin().fields() if text is None else damage.began(files.place, _OF_SPARK, text)

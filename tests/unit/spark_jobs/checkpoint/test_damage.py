@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outbox.errors import BadSettings
-from spark_jobs.checkpoint.damage import pins, require_whole
+from spark_jobs.checkpoint.damage import began, pins, require_whole
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"t":{"0":5}}'
 
@@ -50,6 +50,10 @@ def removed(name: str) -> Callable[[Path], object]:
         (removed("metadata"), "metadata is gone"),
         (emptied("offsets/4"), r"offsets/4 is empty.*remove it with its \.4\.crc"),
         (cut("offsets/4"), r"offsets/4 is cut.*the batch is planned again"),
+        (
+            lambda folder: (folder / "offsets" / "4").write_text(OFFSETS.rpartition("\n")[0]),
+            r"offsets/4 is cut.*the batch is planned again",
+        ),
         (cut("offsets/3"), "offsets/3 is cut.*put the checkpoint back"),
         (emptied("commits/3"), "commits/3 is empty.*the batch runs again"),
         (removed("offsets/3"), "offsets/3 is gone, between others"),
@@ -72,3 +76,10 @@ def test_settings_that_are_cut_are_said_with_what_resolves_it(text: str, is_: st
     with pytest.raises(BadSettings, match=rf"dovecote\.json is {is_}: remove it .* --adopt"):
         pins("/c", "dovecote.json", text)
     assert pins("/c", "dovecote.json", '{"job": "a"}') == {"job": "a"}
+
+
+@pytest.mark.parametrize(("text", "is_"), [("", "empty"), ("v1\n", "cut"), ('v1\n{"t":{', "cut")])
+def test_where_sparks_own_source_began_is_said_to_be_cut(text: str, is_: str) -> None:
+    with pytest.raises(BadSettings, match=f"/c/sources/0/0 is {is_}: put the checkpoint back"):
+        began("/c", "sources/0/0", text)
+    assert began("/c", "sources/0/0", '\0v1\n{"t":{"0":5}}') == {"t": {"0": 5}}
