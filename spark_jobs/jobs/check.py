@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
 
 from outbox.errors import BadSettings, DovecoteError
@@ -15,7 +14,7 @@ from spark_jobs.checkpoint import damage
 from spark_jobs.checkpoint.files import Files, LocalFiles, SparkFiles
 from spark_jobs.checkpoint.pins import PINNED, foreign, refusal
 from spark_jobs.checkpoint.restarts import RUNS
-from spark_jobs.errors import KafkaUnavailable, MarkerRefused
+from spark_jobs.errors import MarkerRefused
 from spark_jobs.policy.evaluation import load
 from spark_jobs.query.configuring import configuration
 from spark_jobs.query.session import close_session, open_session, submitted
@@ -200,12 +199,7 @@ def _markers(settings: Job, checkpoints: Checkpoints) -> None:
         msg = "they cannot be compared with a checkpoint that cannot be read"
         raise BadSettings(msg) from error
     topic = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=_SECONDS)
-    try:
-        found = topic.read(range(topic.partitions()))
-    except KafkaException as error:
-        msg = f"{topic.name}: {error.args[0].str()}"
-        raise KafkaUnavailable(msg) from error
-    for marker in found.values():
+    for marker in topic.read(range(topic.partitions())).values():
         if (reason := markers.refusal(marker, turn)) is not None:
             raise MarkerRefused(reason)
 

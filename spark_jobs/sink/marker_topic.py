@@ -29,6 +29,8 @@ _LONGEST_SECONDS = 3_600.0
 _PATIENCE_SECONDS = 1.0
 _NONCE = b"fence"
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001  # librdkafka's name
+# A broker that goes or comes back answers with these, and no setting is wrong.
+_PASSING = kafka_options.CONNECTION | {KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER}
 
 
 class _Stale(Exception):
@@ -45,8 +47,16 @@ class MarkerTopic:
         """When the newest marker that was read was written, in milliseconds; 0: none was read."""
 
     def partitions(self) -> int:
-        """Return the topic's number of partitions; 0 if it does not exist."""
-        found = self._admin().list_topics(timeout=self._timeout).topics.get(self.name)
+        """
+        Return the topic's number of partitions; 0 if it does not exist.
+
+        Raises:
+            KafkaUnavailable: the broker does not answer in time.
+        """
+        try:
+            found = self._admin().list_topics(timeout=self._timeout).topics.get(self.name)
+        except KafkaException as error:
+            raise self._unavailable(error) from error
         return 0 if found is None or found.error is not None else len(found.partitions)
 
     def ensure(self, partitions: int, *, dry_run: bool = False) -> None:
@@ -55,6 +65,7 @@ class MarkerTopic:
 
         Raises:
             BadSettings: it does not exist and may not be created, or it is not compacted.
+            KafkaUnavailable: the broker does not answer in time.
         """
         try:
             operation = "Describe"
@@ -66,6 +77,8 @@ class MarkerTopic:
                 operation = "Alter" if there else "Create"
                 self._make(there, partitions, dry_run=dry_run)
         except KafkaException as error:
+            if error.args[0].code() in _PASSING:
+                raise self._unavailable(error) from error
             said = told(error.args[0], right(operation, "topic", self.name))
             msg = (
                 f"marker topic {self.name}: {said}; if this client may not create "
