@@ -32,6 +32,7 @@ _SAYS_NOTHING = (
 )
 _LOST = re.compile(r"most recent failure: Lost task [^\n]*?\([^()]*executor[^()]*\): ([^\n]+)")
 _CAUSED = re.compile(r"^Caused by: ([^\n]+)", re.MULTILINE)
+_SPARKS_OWN, _TWICE = "Spark ended the query: ", "another run of this query"
 _CAUSES = (
     (
         re.compile(r"Python worker exited unexpectedly|Python worker (?:was )?killed"),
@@ -71,6 +72,13 @@ _CAUSES = (
         re.compile(r"\[PYTHON_VERSION_MISMATCH\][^\n]*"),
         "{found} Set PYSPARK_PYTHON on all machines to the version of Python that starts the job",
     ),
+    (
+        re.compile(r"\[CONCURRENT_STREAM_LOG_UPDATE\][^\n]*"),
+        (
+            f"{_TWICE} uses the same checkpoint: end one of the two, and start the other again "
+            "({found})"
+        ),
+    ),
 )
 
 
@@ -93,7 +101,12 @@ def failure(text: str) -> JobError:
     first = next(_telling(text.splitlines()), "it says nothing of the cause; see the log above")
     causes = [each for each in _CAUSED.findall(text) if each not in first]
     why = f" ({causes[-1]})" if causes else ""
-    return QueryFailed(f"Spark ended the query: {first}{why}"[:_MESSAGE_CHARACTERS])
+    return QueryFailed(f"{_SPARKS_OWN}{first}{why}"[:_MESSAGE_CHARACTERS])
+
+
+def may_be_a_records(error: JobError) -> bool:
+    """Return whether a record may be to blame: it is not if Spark fails outside of the tasks."""
+    return type(error) is QueryFailed and not str(error).startswith((_SPARKS_OWN, _TWICE))
 
 
 def told(error: BaseException) -> JobError:

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from dovecote.process.logs import one_line
 from outbox.tracing.gate import is_on
 from spark_jobs.errors import JobError, QueryFailed
-from spark_jobs.failures import SPARKS, failure, told
+from spark_jobs.failures import SPARKS, failure, may_be_a_records, told
 from spark_jobs.query.batch import Batch, BatchReport, Stage
 from spark_jobs.query.progress import (
     BatchLine,
@@ -129,8 +129,8 @@ class Query:
         self._await_spark()
 
     def _named(self, error: JobError) -> JobError:
-        """Return a failure that nothing of ours explains with the places of its records."""
-        if self._log is None or self._number is None or type(error) is not QueryFailed:
+        """Return a failure for which a record may be to blame with the places of its records."""
+        if self._log is None or self._number is None or not may_be_a_records(error):
             return error
         try:
             plan = self._log.plan(self._number).ranges

@@ -103,6 +103,10 @@ def test_no_last_line_is_the_beginning_of_a_traceback(text: str) -> None:
             "[PYTHON_VERSION_MISMATCH] Python in worker has a different version: 3.12 than 3.11.",
             "than 3.11. Set PYSPARK_PYTHON on all machines",
         ),
+        (
+            "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple jobs detected.",
+            "another run of this query uses the same checkpoint: end one of the two",
+        ),
         ("x: spark_jobs.errors.SourceChanged: offsets 3 to 7 are deleted", "offsets 3 to 7"),
     ],
 )

@@ -12,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 from spark_jobs.errors import QueryFailed
 from spark_jobs.query import query as module
 from spark_jobs.query.query import Query
+from spark_jobs.source.offsets import Range
 
 SLOW = "[STREAM_FAILED] terminated with exception: Python worker failed to connect back."
 
@@ -97,3 +98,34 @@ def test_a_query_that_has_failed_when_it_is_stopped_is_no_success() -> None:
     writer: Any = Failing()
     with pytest.raises(QueryFailed, match="no disk"):
         Query(spark, "q", stage, show=lambda _: None).run(writer, stop)
+
+
+class Log:
+    """Spark's log of offsets, of one batch."""
+
+    def plan(self, number: int) -> Any:
+        return SimpleNamespace(ranges=[Range("orders", 0, number, number + 1)])
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ("[STREAM_FAILED] terminated with exception: No space left on device", False),
+        ("[CONCURRENT_STREAM_LOG_UPDATE] Multiple streaming jobs detected for 8.", False),
+        ("spark_jobs.errors.StateTooLarge: the state of bucket 3 is too large", True),
+        ("Python worker exited unexpectedly (crashed)", True),
+        ('Traceback (most recent call last):\n  File "x.py", line 1\nValueError: odd', True),
+    ],
+)
+def test_records_are_named_where_one_may_be_to_blame(said: str, *, named: bool) -> None:
+    spark: Any = SimpleNamespace()
+    log: Any = Log()
+    query = Query(spark, "q", spark, show=lambda _: None, log=log)
+    query._number = 7
+    writer: Any = Writer(said)
+
+    with pytest.raises(QueryFailed) as failed:
+        query.run(writer, threading.Event())
+
+    assert ("source.skip" in str(failed.value)) is named
+    assert ("orders/0 from offset 7" in str(failed.value)) is named
