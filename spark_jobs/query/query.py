@@ -85,7 +85,7 @@ class Query:
         self._run = ""
         self._running = threading.Lock()
         self._asked_to_stop = threading.Event()
-        self._admitted = False
+        self._admitted = self._is_mute = False
         self._failure: JobError | None = None
         self._number: int | None = None
         self._writers: dict[int, str] = {}
@@ -263,15 +263,25 @@ class Query:
         if done is None:
             return
         self._ends = ends(progress)
-        progress = self._with_ends_of_topics(progress)
+        try:
+            self._tell(self._with_ends_of_topics(progress), done)
+        finally:
+            with self._heard:
+                del self._done[progress["batchId"]]
+                self._heard.notify_all()
+
+    def _tell(self, progress: Mapping[str, Any], done: Summary) -> None:
         told = line(self._name, progress, done, now=time.time_ns() // 1_000_000)
-        if done.counts != Counts():  # a batch that only looked at the clock is not worth a line
-            self._show(told)
         if self._watch is not None:
             self._watch.finished(progress, done, told)
-        with self._heard:
-            del self._done[progress["batchId"]]
-            self._heard.notify_all()
+        if done.counts == Counts():  # a batch that only looked at the clock is not worth a line
+            return
+        try:
+            self._show(told)
+        except OSError as error:  # the reader has left, or the disk is full
+            if not self._is_mute:
+                _log.warning("lines of batches cannot be written, and the job goes on: %s", error)
+            self._is_mute = True
 
     def _with_ends_of_topics(self, progress: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask for the ends of the topics if Spark has not: it plans no batch that comes again."""

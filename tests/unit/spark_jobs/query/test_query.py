@@ -11,7 +11,9 @@ from pyspark.errors import StreamingQueryException
 
 from spark_jobs.errors import QueryFailed
 from spark_jobs.query import query as module
+from spark_jobs.query.progress import BatchLine, Summary
 from spark_jobs.query.query import Query
+from spark_jobs.sink.markers import Counts
 from spark_jobs.source.offsets import Range
 
 SLOW = "[STREAM_FAILED] terminated with exception: Python worker failed to connect back."
@@ -129,3 +131,23 @@ def test_records_are_named_where_one_may_be_to_blame(said: str, *, named: bool) 
 
     assert ("source.skip" in str(failed.value)) is named
     assert ("orders/0 from offset 7" in str(failed.value)) is named
+
+
+def test_a_batch_counts_although_nobody_reads_its_line(caplog: pytest.LogCaptureFixture) -> None:
+    counted: list[int] = []
+    watch: Any = SimpleNamespace(finished=lambda progress, *_: counted.append(progress["batchId"]))
+    spark: Any = SimpleNamespace()
+
+    def show(_: BatchLine) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    query = Query(spark, "q", spark, show=show, watch=watch)
+    for number in range(2):
+        query._done[number] = Summary(counts=Counts(rows=1, handled=1), replayed=0, newest=0)
+        query._finished({"name": "q", "batchId": number, "durationMs": {}, "sources": []})
+
+    assert counted == [0, 1]
+    assert query._done == {}
+    assert [each.getMessage() for each in caplog.records] == [
+        "lines of batches cannot be written, and the job goes on: [Errno 32] Broken pipe"
+    ]
