@@ -93,10 +93,19 @@ def numbered(names: Iterable[str]) -> set[int]:
 
 
 def local(name: str) -> Path | None:
-    """Return the folder of a checkpoint; None: it is not on this machine."""
-    if name.startswith("file://"):
-        return Path(name.removeprefix("file://"))
-    return None if "://" in name else Path(name)
+    """
+    Return the folder of a checkpoint; None: it is not on this machine.
+
+    As Hadoop reads names, a colon before the first slash ends a scheme: `file:/data` is a folder.
+    """
+    scheme, colon, rest = name.partition(":")
+    if not colon or "/" in scheme:
+        return Path(name)
+    is_here = scheme == "file" and rest.startswith("/")
+    # Two slashes begin the name of a host, and a third one ends it.
+    if not is_here or (rest.startswith("//") and not rest.startswith("///")):
+        return None
+    return Path("/" + rest.lstrip("/"))
 
 
 def _require(file: Path, is_whole: Callable[[str], bool], resolves: str) -> None:

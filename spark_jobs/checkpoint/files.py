@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from py4j.java_gateway import is_instance_of  # type: ignore[import-untyped]  # it has no types
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from outbox.errors import BadSettings, DovecoteError
@@ -136,6 +137,10 @@ class SparkFiles:
             return ask()
         except Py4JJavaError as error:
             raise unusable(self.place, _chain(error.java_exception)) from error
+        except PySparkException as error:  # Java's exceptions about a name are exchanged for it
+            said = str(error).partition("\n")[0]
+            msg = f"spark.checkpoint {self.place} cannot be used: correct its name ({said})"
+            raise BadSettings(msg) from error
 
 
 def _chain(raised: Any) -> list[str]:  # noqa: ANN401  # Java's

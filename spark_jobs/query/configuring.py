@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from spark_jobs.checkpoint.damage import local
 from spark_jobs.query.conf import FORCED
 from spark_jobs.query.settings import SparkSettings
 
@@ -58,7 +59,7 @@ def configuration(
     else:
         # Spark's own level costs a gigabyte a day, for batches that say the same each second.
         conf |= {"spark.log.level": "WARN", "spark.executor.syncLogLevel.enabled": "true"}
-    if "://" not in settings.checkpoint:
+    if local(settings.checkpoint) is not None:
         # Otherwise each file of the checkpoint forks a process. This needs a file system with
         # rename.
         conf["spark.sql.streaming.checkpointFileManagerClass"] = _LOCAL_CHECKPOINTS

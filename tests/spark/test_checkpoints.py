@@ -13,6 +13,8 @@ from spark_jobs.checkpoint.pins import PINNED
 from spark_jobs.checkpoint.restarts import RUNS
 from spark_jobs.checkpoint.runs import noted
 from spark_jobs.errors import CheckpointUnavailable
+from spark_jobs.jobs.check import Checkpoints, _checkpoint
+from spark_jobs.query.settings import DedupSettings
 from spark_jobs.source.offsets import Offsets
 
 
@@ -63,3 +65,28 @@ def test_a_write_that_fails_leaves_no_file(spark: SparkSession, tmp_path: Path) 
         SparkFiles(spark, str(tmp_path)).write(RUNS, b"{}")
 
     assert [each.name for each in tmp_path.iterdir()] == [RUNS]
+
+
+@pytest.mark.parametrize("name", ["file:orders", "file://elsewhere/orders"])
+def test_a_name_that_hadoop_does_not_take_is_a_bad_setting(spark: SparkSession, name: str) -> None:
+    with pytest.raises(BadSettings, match=f"{name} cannot be used: correct its name"):
+        SparkFiles(spark, name).read(PINNED)
+
+
+def test_a_folder_is_looked_into_however_its_name_begins(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    name = f"file:{tmp_path}"
+    SparkFiles(spark, name).write(PINNED, b'{"job": "sessions"}')
+    settings = DedupSettings.model_validate(
+        {
+            "kafka": {"bootstrap.servers": "127.0.0.1:1"},
+            "source": {"topics": ["t"]},
+            "operator": {"type": "first_match"},
+            "output": {"topic": "o", "retry_topic": "r", "dead_letter_topic": "d"},
+            "spark": {"query": "q", "checkpoint": name},
+        }
+    )
+
+    with Checkpoints() as checkpoints, pytest.raises(BadSettings, match=r"is that of .*sessions"):
+        _checkpoint(settings, checkpoints)

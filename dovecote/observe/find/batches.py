@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from dedup.rules.unread import Place
 from dovecote.observe.find.rules.facts import Batch
 from dovecote.observe.find.rules.took import in_markers, took
 from dovecote.observe.sources import SparkSource
 from outbox.errors import DovecoteError
+from spark_jobs.checkpoint.damage import local
 from spark_jobs.sink.marker_topic import MarkerTopic
 from spark_jobs.source.offsets import Offsets
 
@@ -38,11 +38,8 @@ def ask(source: SparkSource, places: Collection[Place]) -> dict[Place, Batch]:
 
 def _folder(checkpoint: str) -> Path | None:
     """Return the folder of a checkpoint on this machine's disk; None: it is elsewhere."""
-    parts = urlsplit(checkpoint)
-    if not checkpoint or parts.scheme not in {"", "file"}:
-        return None
-    folder = Path(unquote(parts.path) if parts.scheme else checkpoint)
-    return folder if folder.is_dir() else None
+    folder = local(checkpoint) if checkpoint else None
+    return folder if folder is not None and folder.is_dir() else None
 
 
 def _in_checkpoint(folder: Path, places: Collection[Place]) -> dict[Place, Batch]:

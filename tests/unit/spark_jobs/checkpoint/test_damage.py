@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outbox.errors import BadSettings
-from spark_jobs.checkpoint.damage import began, pins, require_whole
+from spark_jobs.checkpoint.damage import began, local, pins, require_whole
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"t":{"0":5}}'
 
@@ -83,3 +83,25 @@ def test_where_sparks_own_source_began_is_said_to_be_cut(text: str, is_: str) ->
     with pytest.raises(BadSettings, match=f"/c/sources/0/0 is {is_}: put the checkpoint back"):
         began("/c", "sources/0/0", text)
     assert began("/c", "sources/0/0", '\0v1\n{"t":{"0":5}}') == {"t": {"0": 5}}
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("/data/orders", "/data/orders"),
+        ("data/orders", "data/orders"),
+        ("./a:b", "a:b"),
+        ("file:/data/orders", "/data/orders"),
+        ("file:///data/orders", "/data/orders"),
+        ("file:///data/a%20b", "/data/a%20b"),
+        ("file://other/data", None),
+        ("file:orders", None),
+        ("hdfs:/data/orders", None),
+        ("hdfs:///data/orders", None),
+        ("s3a://shop/orders", None),
+    ],
+)
+def test_a_checkpoint_is_on_this_machine_where_hadoop_looks_for_it_here(
+    name: str, folder: str | None
+) -> None:
+    assert local(name) == (None if folder is None else Path(folder))

@@ -155,7 +155,10 @@ def test_an_answer_without_a_part_is_incomplete() -> None:
     assert part.as_json()["failures"] == [{"part": "push/main", "error": "away"}]
 
 
-def test_the_batch_that_took_a_record_is_in_the_log_of_offsets(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_the_batch_that_took_a_record_is_in_the_log_of_offsets(
+    tmp_path: Path, scheme: str
+) -> None:
     ends = {4: 10, 5: 20, 6: 30}
     for name in ("offsets", "commits"):
         (tmp_path / name).mkdir()
@@ -164,7 +167,7 @@ def test_the_batch_that_took_a_record_is_in_the_log_of_offsets(tmp_path: Path) -
         (tmp_path / "offsets" / str(number)).write_text(text, encoding="utf-8")
     for number in (4, 5):
         (tmp_path / "commits" / str(number)).write_text("v1\n{}", encoding="utf-8")
-    source = SparkSource.model_validate({"spark": {"checkpoint": f"file://{tmp_path}"}})
+    source = SparkSource.model_validate({"spark": {"checkpoint": f"{scheme}{tmp_path}"}})
     places = [Place("orders", 0, offset) for offset in (5, 10, 19, 20, 30)]
     assert ask(source, places) == {
         places[1]: Batch(5, finished=True),
