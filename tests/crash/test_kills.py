@@ -14,7 +14,7 @@ import pytest
 
 from outbox.schema.capture import use_wal
 from tests.support.load import load
-from tests.support.looking import active
+from tests.support.looking import active, pause_in_flight
 from tests.support.relaying import (
     AGREE,
     Relays,
@@ -29,12 +29,14 @@ from tests.support.waiting import consume, until
 KILLS = int(os.environ.get("DOVECOTE_KILLS_OF_RELAYS", "8"))
 
 
-def kill_again_and_again(fleet: Relays, watch: Watch, kills: int, **settings: Any) -> None:
+def kill_again_and_again(
+    fleet: Relays, watch: Watch, kills: int, *, in_flight: bool = False, **settings: Any
+) -> None:
     """
     Kill the active relay at moments that depend on its work, while two others stand by.
 
     The seeded chance picks the moment: before it publishes, after its first record, in the middle
-    of a batch, at rest.
+    of a batch, at rest. `in_flight` has one more kill strike a transaction that is open.
     """
     chance = random.Random(2013)  # to be repeated, no secret
     pause = threading.Event()
@@ -50,6 +52,10 @@ def kill_again_and_again(fleet: Relays, watch: Watch, kills: int, **settings: An
         victim.kill()
         crew.remove(victim)
         crew.append(fleet.start(**settings))
+    if in_flight:
+        (victim, *_) = until(lambda: active(crew), within=30, what="an active relay")
+        pause_in_flight(victim, watch)
+        victim.kill()
 
 
 @pytest.mark.slow
@@ -58,7 +64,7 @@ def test_killed_again_and_again_under_load_it_loses_doubles_and_reorders_nothing
     fleet: Relays, name: str
 ) -> None:
     with closing(Watch(fleet.bootstrap, name)) as watch, load(fleet.dsn, name) as running:
-        kill_again_and_again(fleet, watch, KILLS, mode="exactly_once")
+        kill_again_and_again(fleet, watch, KILLS, in_flight=True, mode="exactly_once")
     found = drained(fleet, name)
     wanted = committed(fleet.dsn, name)
     assert difference(wanted, found) == AGREE
@@ -88,7 +94,7 @@ def test_at_least_once_repeats_no_more_than_the_batches_in_flight_and_loses_noth
 def test_killed_again_and_again_it_reads_the_log_without_a_gap(fleet: Relays, name: str) -> None:
     use_wal(fleet.dsn, "outbox")
     with closing(Watch(fleet.bootstrap, name)) as watch, load(fleet.dsn, name):
-        kill_again_and_again(fleet, watch, KILLS, capture="wal")
+        kill_again_and_again(fleet, watch, KILLS, in_flight=True, capture="wal")
     assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
     attempted = consume(fleet.bootstrap, name, isolation="read_uncommitted")
     assert len(attempted) > len(committed(fleet.dsn, name)), "no kill struck a batch in flight"

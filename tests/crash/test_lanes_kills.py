@@ -24,7 +24,7 @@ from outbox.envelope import ID
 from tests.crash.spark_storm import PATIENCE, Storm, storm
 from tests.spark.fix_spark import as_record
 from tests.support.fix_stack import MakeTopic, new_topics
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 _LONG = os.environ.get("DOVECOTE_KILLS_OF_SPARK")
 KILLS = int(_LONG or "4")
@@ -60,7 +60,7 @@ def _send(stack: Stack, topic: str, numbers: list[int], partitioner: str) -> Non
     for number in numbers:
         headers: list[tuple[str, str | bytes | None]] = [(ID, b"%d" % number)]
         producer.produce(topic, b"{}", b"key-%d" % (number % 97), headers=headers)
-    assert producer.flush(60) == 0
+    assert producer.flush(patient(60)) == 0
 
 
 def _ids(stack: Stack, topic: str) -> Counter[str]:
@@ -70,7 +70,7 @@ def _ids(stack: Stack, topic: str) -> Counter[str]:
 
 def _grow(stack: Stack, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
-    admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(60)
+    admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(patient(60))
 
 
 def _kill(jobs: Storm, what: str, pause: threading.Event) -> None:

@@ -67,10 +67,11 @@ def test_a_broker_that_dies_or_hangs_under_load_costs_no_event_and_no_order(
 ) -> None:
     fleet.active()
     with loaded(fleet, name) as (sent, producer):
-        until(lambda: producer.state.lanes == 0, within=30, what="events at Kafka itself")
+        until(lambda: sent.has_accepted("kafka"), within=30, what="events at Kafka itself")
         bring_back = ends(module_stack.kafka, how)
         try:
             until(lambda: producer.state.broker == "down", within=10, what="the way round")
+            until(lambda: sent.has_accepted("outbox"), within=10, what="events in the outbox")
             threading.Event().wait(SECONDS)
             assert producer.state.waiting <= QUICK.max_events
         finally:
@@ -89,9 +90,11 @@ def test_a_postgres_that_is_cut_off_stalls_and_dies_meanwhile_costs_nothing_eith
         dsn = make_conninfo(fleet.dsn, port=proxy.port)
         fleet.active()
         with loaded(fleet, name, dsn=dsn) as (sent, producer):
+            until(lambda: sent.has_accepted("kafka"), within=30, what="events at Kafka itself")
             module_stack.kafka.pause()
             try:
                 until(lambda: producer.state.broker == "down", within=10, what="the way round")
+                until(lambda: sent.has_accepted("outbox"), within=10, what="events in the outbox")
                 for _ in range(3):
                     proxy.cut()
                 proxy.stall()
@@ -144,10 +147,13 @@ def test_a_service_that_is_killed_leaves_all_that_was_accepted_and_the_next_one_
             )
             try:
                 until(lambda: said.stat().st_size > 20_000, within=30, what="accepted events")  # noqa: B023  # used at once
+                if life == 0:
+                    until(lambda: '"kafka"' in said.read_text(), within=30, what="one at Kafka")  # noqa: B023  # used at once
                 if life == 1:
                     module_stack.kafka.pause()
                     before = said.stat().st_size
                     until(lambda: said.stat().st_size > before + 20_000, within=30, what="more")  # noqa: B023  # used at once
+                    until(lambda: '"outbox"' in said.read_text(), within=30, what="one round it")  # noqa: B023  # used at once
             finally:
                 service.kill()
                 service.wait(patient(10))

@@ -64,6 +64,11 @@ class Sent:
         self._producer, self._topic = producer, topic
         self._numbers = count()
         self.accepted: dict[str, Via] = {}
+        self._via: set[Via] = set()
+
+    def has_accepted(self, via: Via) -> bool:
+        """Whether `via` has accepted an event of the `load` that is under way."""
+        return via in self._via
 
     def next(self, key: str = "key") -> Event:
         return event(self._topic, next(self._numbers), key=key)
@@ -79,5 +84,7 @@ class Sent:
         promises: list[tuple[str, Future[Via]]] = []
         while not stop.wait(pause):
             sent = self.next(f"k{len(promises) % keys}")
-            promises.append((sent.id, self._producer.send_soon(sent)))
+            promise = self._producer.send_soon(sent)
+            promise.add_done_callback(lambda done: self._via.add(done.result()))
+            promises.append((sent.id, promise))
         self.accepted |= {id_: promise.result() for id_, promise in promises}
