@@ -87,9 +87,10 @@ def in_thread(
         yield failed
     finally:
         stop.set()
-        thread.join(within)
+        thread.join(patient(within))
     if failed:
         raise failed[0]
+    assert not thread.is_alive(), "the job did not end"
 
 
 class Supervised:
@@ -195,7 +196,7 @@ class Job:
         return self._records(self.settings.output.dead_letter_topic)
 
     def markers(self) -> dict[int, Marker]:
-        topic = MarkerTopic(self.settings.marker_topic(), self.settings.kafka, timeout=30)
+        topic = MarkerTopic(self.settings.marker_topic(), self.settings.kafka, timeout=patient(30))
         return topic.read(range(topic.partitions()))
 
     def file(self) -> Path:

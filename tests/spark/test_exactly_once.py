@@ -8,6 +8,7 @@ import pytest
 from spark_jobs.errors import MarkerRefused
 from spark_jobs.source.offsets import Offsets
 from tests.spark.fix_spark import Job, MakeJob
+from tests.support.waiting import patient
 
 
 def _keys(*names: str) -> list[tuple[str, bytes, list[tuple[str, bytes]]]]:
@@ -76,8 +77,8 @@ def _write_marker(job: Job, partition: int) -> None:
         config.kafka,
         transactional_id=f"{config.transactional_id}.{partition}",
         partition=partition,
-        topic=MarkerTopic(config.marker_topic, config.kafka, timeout=30),
-        timeout=30,
+        topic=MarkerTopic(config.marker_topic, config.kafka, timeout=patient(30)),
+        timeout=patient(30),
     )
     writer.open()
     assert writer.marker is not None

@@ -203,7 +203,7 @@ def test_a_job_that_has_nothing_to_do_is_ready(job: MakeJob, spark: SparkSession
         )
     finally:
         stop.set()
-        running.join(START_SECONDS)
+        running.join(patient(START_SECONDS))
         spark.conf.unset(name)
 
 

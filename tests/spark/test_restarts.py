@@ -53,9 +53,27 @@ def _ready(port: int) -> dict[str, Any]:
         return {}
 
 
+def _answers_well(port: int) -> dict[str, Any]:
+    """Return what a job that is ready says of itself; nothing if it is not."""
+    said = _ready(port)
+    return said if said.get("ok") else {}
+
+
 def _status(job: Job) -> tuple[int, dict[str, Any]]:
     done = CliRunner().invoke(app, ["spark", "status", "--config", str(job.file()), "--json"])
     return done.exit_code, json.loads(done.stdout)
+
+
+def _as_one_job(code: int, found: dict[str, Any]) -> tuple[int, str, bool]:
+    return code, found["state"], found["ready"]
+
+
+def _judged(port: int) -> tuple[str, str]:
+    """Return how the console judges the job, and the first word of its reason."""
+    answer = ProcessSource("spark", f"http://127.0.0.1:{port}", patient(5)).ask()
+    now = time.time()
+    judged = judging.process(Heard(answer, at=now), "the job", now)
+    return judged.state, judged.reason.partition(" ")[0]
 
 
 def _fires(prometheus: Observing, name: str) -> bool:
@@ -77,8 +95,8 @@ def test_a_job_that_fails_three_times_is_failing_everywhere(
     name = job.settings.spark.query
     # The first run is killed after its batches, the second one before any.
     with _run(job):
-        until(lambda: _ready(port).get("ok"), within=START_SECONDS, what="the first run works")
-        assert _ready(port)["state"] in {"working", "idle"}
+        said = until(lambda: _answers_well(port), within=START_SECONDS, what="the first run works")
+        assert said["state"] in {"working", "idle"}
     with _run(job):
         until(
             lambda: len(_noted(job.checkpoint)) == 2,
@@ -103,16 +121,20 @@ def test_a_job_that_fails_three_times_is_failing_everywhere(
     (tmp_path / "prometheus").mkdir()
     with observing(tmp_path / "prometheus") as prometheus, _run(job):
         prometheus.watch({"dovecote-spark": [port]})
-        until(lambda: _ready(port).get("ok"), within=START_SECONDS, what="the next run works")
-        said = _ready(port)
+        said = until(lambda: _answers_well(port), within=START_SECONDS, what="the next run works")
         assert said["state"] == "failing"
         assert said["reason"].startswith("restarts again and again: 3 runs failed within")
-        code, found = _status(job)
-        assert (code, found["state"], found["ready"]) == (1, "failing", True)
-        console = ProcessSource("spark", f"http://127.0.0.1:{port}", patient(5)).ask()
-        now = time.time()
-        judged = judging.process(Heard(console, at=now), "the job", now)
-        assert (judged.state, judged.reason[:8]) == ("failing", "restarts")
+        # Each of them hears nothing, once in a while, of a process that has no processor.
+        until(
+            lambda: _as_one_job(*_status(job)) == (1, "failing", True),
+            within=30,
+            what="status hears that a failing job works",
+        )
+        until(
+            lambda: _judged(port) == ("failing", "restarts"),
+            within=30,
+            what="the console hears that the job restarts again and again",
+        )
         until(
             lambda: _fires(prometheus, "DovecoteSparkRestarting"),
             within=patient(60),

@@ -339,10 +339,11 @@ def test_a_broker_that_pauses_loses_and_doubles_nothing_and_one_that_is_gone_is_
     output = "out"
     admin = AdminClient({"bootstrap.servers": own_stack.kafka.bootstrap})
     admin.create_topics([NewTopic(output, 1, 1)])[output].result(patient(30))
-    paused = Sink(own_stack.kafka.bootstrap, output, timeout=2.0)
+    timeout = patient(0.7)
+    paused = Sink(own_stack.kafka.bootstrap, output, timeout=timeout)
     paused.settle(0, b"0")
     own_stack.kafka.pause()
-    back = threading.Timer(3.0, own_stack.kafka.resume)
+    back = threading.Timer(1.5 * timeout, own_stack.kafka.resume)
     back.start()
 
     paused.settle(1, b"1")

@@ -16,9 +16,9 @@ from spark_jobs.jobs.check import check
 from spark_jobs.rows.homes import homes
 from tests.spark.fix_spark import PARTITIONS, Job, MakeJob
 from tests.support.fix_stack import MakeTopic
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
-SECONDS = 20
+SECONDS = patient(20)
 START_SECONDS = 120
 
 
