@@ -138,7 +138,7 @@ assert heard.wait(60)
 def test_a_signal_that_comes_while_a_lock_is_held_waits_for_nobody(number: str) -> None:
     """An event's `wait` holds such a lock for a moment, and its `set` takes the same one."""
     run(f"""
-signal.alarm(20)
+signal.alarm(120)
 lock = threading.Lock()
 def end(*_):
     with lock:
@@ -149,7 +149,7 @@ with lock:
     os.kill(os.getpid(), signal.{number})
     for _ in range(1000):
         pass  # the handler of the signal runs between two of these
-assert ended.wait(15)
+assert ended.wait(60)
 """)
 
 
@@ -159,6 +159,6 @@ for _ in range(3):
     before = set(threading.enumerate())
     with ending_within(lambda *_: None):
         [new] = set(threading.enumerate()) - before
-    new.join(15)
+    new.join(60)
     assert not new.is_alive()
 """)

@@ -20,6 +20,7 @@ from tests.support.http_servers import (
     run,
     talking,
 )
+from tests.support.waiting import patient
 
 Found: TypeAlias = Answer | SendFailed
 
@@ -28,7 +29,7 @@ async def begun(client: Client) -> Found:
     """Begin a request, and return what comes of it."""
     came: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
     assert client.begin(client.message(REQUEST), came.set_result)
-    return await asyncio.wait_for(came, 10)
+    return await asyncio.wait_for(came, patient(10))
 
 
 def test_a_request_is_begun_on_a_kept_connection_and_on_no_other() -> None:
@@ -59,7 +60,7 @@ def test_what_an_answer_calls_can_use_its_connection_at_once() -> None:
             assert client.begin(client.message(REQUEST), took)
 
         took(Answer(204))
-        assert await asyncio.wait_for(last, 10) == Answer(204)
+        assert await asyncio.wait_for(last, patient(10)) == Answer(204)
         assert (server.connections, len(server.heads)) == (1, 4)
 
     talking(DONE, talk)
@@ -113,7 +114,7 @@ def test_requests_that_are_begun_as_others_end_have_their_whole_time() -> None:
 
             assert client.begin(client.message(REQUEST), first)
             assert client.begin(client.message(REQUEST), lambda _: None)
-            await asyncio.wait_for(ended.wait(), 10)
+            await asyncio.wait_for(ended.wait(), patient(10))
             await client.close()
         (at_first, one), (at_last, two) = took
         assert isinstance(one, SendFailed)
