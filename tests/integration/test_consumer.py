@@ -139,7 +139,7 @@ def test_members_come_and_go_and_nothing_is_lost_repeated_or_out_of_order(
     with consuming(kafka, name, handle, **protocol) as first:
         first.has_handled(10)
         with consuming(kafka, name, handle, **protocol) as second:
-            until(second.consumer.health.ready, within=20, what="a second member")
+            until(lambda: second.consumer.health.ready().ok, within=20, what="a second member")
             until(has_a_share, within=30, what="its share")
             more(20)
         more(20)
@@ -177,12 +177,12 @@ def test_what_cannot_be_handled_holds_its_own_key_and_the_offset_and_says_why(
         until(lambda: run.count("records_total") == 101, within=20, what="all others completed")
         assert [e.value for e in run.handled if e.key == "large"] == [{"text": large}]
         assert "failing-1" not in run.ids
+        again = f"{name}/0/1 failed (attempt 2)"
+        until(lambda: again in caplog.text, within=10, what="it is tried again")
         until(lambda: run.count("holds_total") > 4, within=10, what="both tried again")
-        assert run.ids.count("failing-0") > 1
     assert committed(kafka, name)[0] == 0
     assert f"{name}/0/0 failed (attempt 1)" in caplog.text
     assert "is not JSON" in caplog.text
-    assert f"{name}/0/1 failed (attempt 2)" in caplog.text
     assert "LookupError: no such order" in caplog.text
 
 
@@ -256,8 +256,12 @@ def test_copies_are_skipped_with_their_reasons(
     produce(kafka, *copies, event(name, None, 0), event(name, None, 0))
     with consuming(kafka, name, awaited=awaited) as run:
         until(lambda: run.count("records_total") == 7, within=20, what="all completed")
+        until(
+            lambda: run.count("records_skipped_total", reason="duplicate") == 3,
+            within=20,
+            what="copies are counted",
+        )
         assert run.of_key("k") == ["k-0", "k-1"]
-        assert run.count("records_skipped_total", reason="duplicate") == 3
         assert run.count("records_total", result="handled") == 4
     assert f"{name}/0 key k: 1 skipped, duplicate of k-1: 4" in caplog.text
     (told,) = [each for each in caplog.records if each.levelname == "INFO" and each.name == SKIPS]

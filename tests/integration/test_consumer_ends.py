@@ -75,7 +75,7 @@ def test_when_it_ends_handlers_at_work_may_finish_and_what_they_did_is_committed
 
     def handle(given: Event) -> None:
         begun.set()
-        threading.Event().wait(0.3)
+        threading.Event().wait(patient(0.1))  # few of them, while it is told to end
         ended.append(given.id)
 
     with consuming(kafka, name, handle, awaited=awaited):

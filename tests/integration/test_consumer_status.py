@@ -57,36 +57,40 @@ def test_a_group_is_shown_while_it_works_and_after_it_has_ended(
     with consuming(bootstrap, name, handle, retries=retries) as running:
         try:
             running.has_handled(23)
-            until(
-                lambda: (
-                    (it := told(config)[1])["dead"] == 1
-                    and any(each["held_back"] for each in it["partitions"])
-                ),
-                within=30,
-                what="it is held back",
-            )
-            found = told(config)[1]
-            assert found["state"] == "working"
-            assert len(found["members"]) == 1
-            assert found["members"][0]["partitions"] == 3
+
+            def working() -> dict[str, Any]:
+                it = told(config)[1]
+                seen = it["state"], it["dead"], [each["partitions"] for each in it["members"]]
+                held = any(each["held_back"] for each in it["partitions"])
+                due = any(each["due"] is not None for each in it["retries"])
+                return it if seen == ("working", 1, [3]) and held and due else {}
+
+            found = until(working, within=30, what="one member works, and a partition is held")
             held = next(each for each in found["partitions"] if each["held_back"])
             assert held["lag"] >= 1
             assert held["seconds"] >= 0
             assert held["member"] == found["members"][0]["id"]
-            assert found["retries"][0]["due"] is not None
-            text = CliRunner().invoke(app, ["consume", "status", "-c", str(config)])
-            assert text.exit_code == 0, text.output
-            assert f"group {name}: working" in text.output
-            assert "held back" in text.output
-            assert "first due" in text.output
-            assert "dead      1 letter; see" in text.output
+
+            def shown() -> str:
+                text = CliRunner().invoke(app, ["consume", "status", "-c", str(config)])
+                return text.output if text.exit_code == 0 else ""
+
+            text = until(shown, within=30, what="it is told to work")
+            assert f"group {name}: working" in text
+            assert "held back" in text
+            assert "first due" in text
+            assert "dead      1 letter; see" in text
             status, found = told(config, "--metrics", "http://127.0.0.1:9")
             assert (status, found["state"]) == (1, "failing")
         finally:
             gate.set()
     produce(bootstrap, event(name, "later", 1))
-    status, found = told(config)
-    assert (status, found["state"]) == (1, "stalled")
+
+    def stalled() -> dict[str, Any]:
+        status, it = told(config)
+        return it if (status, it["state"]) == (1, "stalled") else {}
+
+    found = until(stalled, within=30, what="it is told to stand still")
     assert found["why"].startswith("no member is there, and ")
     assert found["members"] == []
 

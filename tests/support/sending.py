@@ -13,9 +13,12 @@ from outbox.producer.direct import Direct
 from outbox.producer.producer import Options, Producer
 from outbox.producer.waiting import Via
 from tests.support.relaying import Relays, event
+from tests.support.waiting import patient
 
 SOON = Options(
-    delivery_timeout=timedelta(seconds=4), accept_timeout=timedelta(seconds=90), fresh=True
+    delivery_timeout=timedelta(seconds=patient(1.4)),
+    accept_timeout=timedelta(seconds=90),
+    fresh=True,
 )
 
 
