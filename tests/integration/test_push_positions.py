@@ -67,7 +67,7 @@ def test_what_is_not_there_or_not_read_is_refused(stack: Servers, filled: str) -
 
 def test_a_group_that_somebody_is_in_is_not_moved(stack: Servers, filled: str) -> None:
     positions, found = Positions({"bootstrap.servers": stack.kafka.bootstrap}), reading(filled)
-    positions.wait_until_empty(found.group_id, seconds=5)
+    positions.wait_until_empty(found.group_id, seconds=patient(5))
     member = Consumer({"bootstrap.servers": stack.kafka.bootstrap, "group.id": found.group_id})
     try:
         member.subscribe([filled])
@@ -78,7 +78,7 @@ def test_a_group_that_somebody_is_in_is_not_moved(stack: Servers, filled: str) -
             positions.reset(found, "earliest")
     finally:
         member.close()
-    positions.wait_until_empty(found.group_id, seconds=5)
+    positions.wait_until_empty(found.group_id, seconds=patient(5))
 
 
 def test_one_that_is_made_anew_begins_where_it_says_although_its_last_reader_ends_later(

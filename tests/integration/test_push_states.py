@@ -33,7 +33,7 @@ def test_410_disables_the_subscription_and_loses_nothing(stack: Servers, topic: 
         with pushing(kafka, subscribed(name, endpoint.url)) as push:
             until(lambda: name in push.book.disabled, within=20, what="disabled")
             assert push.book.disabled[name].startswith(f"{endpoint.url}: ")
-            assert "410" in push.snapshot(name).trouble
+            until(lambda: "410" in push.snapshot(name).trouble, within=10, what="its reason")
         assert len(endpoint.requests) == 1
         gone = Reply()
         with pushing(kafka, subscribed(name, endpoint.url)):
@@ -183,13 +183,20 @@ def test_what_an_endpoint_answers_for_a_while_costs_no_record_and_is_said(
         with pushing(kafka, subscribed(name, endpoint.url, retry=retry)) as push:
             endpoint.has_got(10)
             until(lambda: push.snapshot(name).circuit == "open", within=10, what="open")
-            found = push.snapshot(name)
-            assert f"the endpoint answered {status}" in found.trouble
-            assert found.last_minute == {str(status): len(push.book.attempts)}
+            until(
+                lambda: f"the endpoint answered {status}" in push.snapshot(name).trouble,
+                within=10,
+                what="the answer is said",
+            )
+            until(
+                lambda: push.snapshot(name).last_minute == {str(status): len(push.book.attempts)},
+                within=10,
+                what="each attempt is counted",
+            )
             endpoint.answer = lambda _: Reply()
             all_committed(kafka, name)
             assert push.snapshot(name).dead == 0
-            assert not push.snapshot(name).trouble
+            until(lambda: not push.snapshot(name).trouble, within=10, what="no trouble")
         ids = list(dict.fromkeys(r.event_id for r in endpoint.requests))
         assert ids == ["k-0", "k-1", "k-2"]
 
@@ -203,12 +210,13 @@ def test_an_endpoint_that_refuses_every_record_gets_few_of_them(
         limits = {"max_in_flight": 4}
         with pushing(kafka, subscribed(name, endpoint.url, limits=limits)) as push:
             until(lambda: push.snapshot(name).circuit != "closed", within=20, what="open")
-            assert "422" in push.snapshot(name).trouble
+            until(lambda: "422" in push.snapshot(name).trouble, within=10, what="its reason")
             assert push.snapshot(name).dead < 40
             endpoint.answer = lambda _: Reply()
             all_committed(kafka, name)
             assert push.snapshot(name).dead < 40
-            assert "became dead letters in the last minute" in push.snapshot(name).trouble
+            told = "became dead letters in the last minute"
+            until(lambda: told in push.snapshot(name).trouble, within=10, what=told)
 
 
 def test_429_burns_no_attempt_and_the_rate_that_is_taken_is_found(

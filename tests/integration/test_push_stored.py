@@ -61,7 +61,7 @@ def test_what_is_stored_and_bad_stops_no_start_is_shown_and_can_be_deleted(
             )
             assert client("POST", "/subscriptions", BAD["freezing"]).status == 422
             assert engine.work.keys() == {"slack", "namesake"}
-            assert client("GET", "/readyz").status == 200
+            until(lambda: client("GET", "/readyz").status == 200, within=10, what="it is ready")
             assert client("GET", "/broker/subscription").status == 200
             assert {each["id"] for each in client("GET", "/subscriptions").body} == {
                 *BAD,
@@ -101,11 +101,11 @@ def test_a_table_that_is_missing_for_a_while_loses_no_attempt_and_no_410(
         conn.execute("ALTER TABLE push.attempts RENAME TO away")
         engine.book.attempted(attempt("slack", 1))
 
-        def reason() -> str:
-            return str(client("GET", "/readyz").body["reason"])
+        def is_said() -> bool:
+            ready = client("GET", "/readyz")
+            return ready.status == 200 and "attempts are not recorded" in ready.body["reason"]
 
-        until(lambda: "attempts are not recorded" in reason(), within=10, what="it says so")
-        assert client("GET", "/readyz").status == 200
+        until(is_said, within=10, what="it is ready, and says so")
         conn.execute("ALTER TABLE push.away RENAME TO attempts")
         engine.book.disable("slack", ENDPOINT["url"], "it answered 410")
         until(
@@ -118,7 +118,11 @@ def test_a_table_that_is_missing_for_a_while_loses_no_attempt_and_no_410(
             within=10,
             what="the attempt is recorded",
         )
-        until(lambda: "not recorded" not in reason(), within=10, what="it is well again")
+        until(
+            lambda: "not recorded" not in client("GET", "/readyz").body["reason"],
+            within=10,
+            what="it is well again",
+        )
 
 
 def test_a_late_410_of_an_endpoint_that_was_changed_disables_nothing(

@@ -8,7 +8,14 @@ from typer.testing import CliRunner
 from dovecote.cli.push.subscriptions import skip
 from dovecote.push.delivery import shape
 from tests.support.consuming import event, open_transaction, produce
-from tests.support.delivering import Endpoint, all_committed, first_attempts, pushing, subscribed
+from tests.support.delivering import (
+    Endpoint,
+    Pushing,
+    all_committed,
+    first_attempts,
+    pushing,
+    subscribed,
+)
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.idle_push import LEAST, TOKEN, Client, idle, installed, push_settings
 from tests.support.unreadable import LIMITS, produce_bomb
@@ -16,6 +23,14 @@ from tests.support.waiting import until
 
 push_skip = typer.Typer()
 push_skip.command()(skip)
+
+
+def until_counted(push: Pushing, line: str) -> None:
+    def is_counted() -> bool:
+        metrics = generate_latest(push.engine.metrics.registry).decode()
+        return f"dovecote_push_{line}" in metrics
+
+    until(is_counted, within=10, what=line)
 
 
 def test_a_batch_that_cannot_be_read_holds_one_subscription_and_is_stepped_over_by_name(
@@ -42,11 +57,10 @@ def test_a_batch_that_cannot_be_read_holds_one_subscription_and_is_stepped_over_
         assert client("POST", "/subscriptions", stored).status == 201
         why = f"{name}/0 does not go on at offset 1: Decompression"
         until(lambda: why in push.snapshot(name).trouble, within=20, what=why)
-        metrics = generate_latest(push.engine.metrics.registry).decode()
-        assert f'dovecote_push_stuck_partitions{{subscription="{name}"}} 1.0' in metrics
+        until_counted(push, f'stuck_partitions{{subscription="{name}"}} 1.0')
         produce(kafka, event(other, "other", 0))
         endpoint.has_got(2)
-        assert push.snapshot(other).trouble == ""
+        until(lambda: not push.snapshot(other).trouble, within=10, what="no trouble elsewhere")
         path = f"/subscriptions/{name}/skip"
         place = {"topic": name, "partition": 0, "offset": 0, "why": "a test"}
         refused = client("POST", path, place)
@@ -82,7 +96,6 @@ def test_a_transaction_that_is_open_is_the_trouble_of_its_subscription(
         with open_transaction(kafka, name):
             why = f"{name}/0 is held back at offset 1: a transaction of a producer"
             until(lambda: why in push.snapshot(name).trouble, within=30, what=why)
-            metrics = generate_latest(push.engine.metrics.registry).decode()
-            assert f'dovecote_push_held_back_partitions{{subscription="{name}"}} 1.0' in metrics
-            assert f'dovecote_push_stuck_partitions{{subscription="{name}"}} 0.0' in metrics
+            until_counted(push, f'held_back_partitions{{subscription="{name}"}} 1.0')
+            until_counted(push, f'stuck_partitions{{subscription="{name}"}} 0.0')
         until(lambda: not push.snapshot(name).trouble, within=20, what="no trouble")
