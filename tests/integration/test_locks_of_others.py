@@ -306,8 +306,13 @@ def test_the_doctor_names_who_holds_up_whom(
             try:
                 assert holds.hold(holder, "outbox", holds.CAPTURE)
                 said = f"waits for a lock that session {other.info.backend_pid} of role "
-                until(lambda: said in doctor(fleet).stdout, within=30, what="the doctor says it")
-                assert "the turn to change the capture is taken: session " in doctor(fleet).stdout
+                taken = "the turn to change the capture is taken: session "
+
+                def is_said() -> bool:
+                    found = doctor(fleet).stdout
+                    return said in found and taken in found
+
+                until(is_said, within=30, what="the doctor says it")
             finally:
                 other.rollback()
                 writing.result(patient(30))

@@ -66,11 +66,9 @@ def test_a_key_is_held_until_its_event_is_requeued_and_others_go_on(
         assert set(ids(consume(fleet.bootstrap, name))) < set(good)
         until(lambda: ready(relay), within=10, what="ready")
         relay.until_logged(f"parked event {too_large.id} for topic '{name}', key 'bad'")
-        assert metric(relay, "dovecote_relay_parked") == 3
-        large_ones = metric(
-            relay, "dovecote_relay_events_parked_total", 'reason="MSG_SIZE_TOO_LARGE"'
-        )
-        assert large_ones == 1
+        until(lambda: metric(relay, "dovecote_relay_parked") == 3, within=10, what="three counted")
+        total, large_ones = "dovecote_relay_events_parked_total", 'reason="MSG_SIZE_TOO_LARGE"'
+        until(lambda: metric(relay, total, large_ones) == 1, within=10, what="its reason counted")
         alter_topic(fleet.bootstrap, name, max_message_bytes="10000")
         done = parked(fleet, "requeue", too_large.id, "--wait")
         assert (done.returncode, done.stdout) == (0, "requeued 3 events\n"), done.stderr
@@ -225,7 +223,7 @@ def test_one_writer_who_fills_a_key_holds_up_nobody_and_is_named(
     commit(fleet.dsn, *[event(other, n) for n in range(20)], event(name, 1, key="yours"))
     published(fleet, other, 20)
     published(fleet, name, 1)
-    assert ready(relay)
+    until(lambda: ready(relay), within=10, what="ready")
     crowded = "dovecote_relay_parked_crowded"
     until(
         lambda: [metric(relay, crowded, f'kind="{kind}"') for kind in ("topic", "key")] == [1, 1],

@@ -27,7 +27,7 @@ from tests.support.relaying import (
     settings,
 )
 from tests.support.topics import make_topic
-from tests.support.waiting import consume, patient
+from tests.support.waiting import consume, patient, until
 
 
 def test_another_database_of_the_same_name_is_refused_before_it_fences(
@@ -64,8 +64,12 @@ def test_progress_that_vanishes_while_it_runs_is_never_taken_for_a_beginning(
     admin.delete_topics([progress])[progress].result(patient(30))
     commit(fleet.dsn, event(name, 2))
     relay.until_logged("was it deleted? Restore it: a relay started anew refuses")
-    assert progress in relay.get("/readyz").body
-    assert relay.get("/readyz").status == 503
+
+    def refuses() -> bool:
+        answer = relay.get("/readyz")
+        return answer.status == 503 and progress in answer.body
+
+    until(refuses, within=10, what="it is not ready, and names the topic")
     # Somebody creates it again, empty.
     make_topic(fleet.bootstrap, progress, cleanup_policy="compact")
     assert relay.wait(within=30) == 1

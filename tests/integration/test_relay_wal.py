@@ -43,15 +43,19 @@ def test_an_outbox_without_a_table_is_set_up_published_and_watched(
         what="the slot's metric",
     )
     config = fleet.folder / "relay-0/relay.toml"
-    shown = subprocess.run(
-        [COMMAND, "relay", "status", "--json", "-c", str(config)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=patient(60),
-        env={"PATH": "/usr/bin:/bin", DSN: fleet.dsn},
-    )
-    said = json.loads(shown.stdout)
+
+    def shown() -> str:
+        done = subprocess.run(
+            [COMMAND, "relay", "status", "--json", "-c", str(config)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=patient(60),
+            env={"PATH": "/usr/bin:/bin", DSN: fleet.dsn},
+        )
+        return done.stdout if done.returncode == 0 else ""
+
+    said = json.loads(until(shown, within=10, what="all is well"))
     assert said["lag_rows"] is None
     assert said["lag_bytes"] >= 0
     assert relay.terminate() == 0

@@ -24,6 +24,7 @@ from tests.support.commands import init
 from tests.support.crews import Crew, rights
 from tests.support.fix_stack import MakeTopic
 from tests.support.relaying import event, published, relays
+from tests.support.waiting import until
 
 RELAY_RIGHTS = {
     ("events", "SELECT"),
@@ -169,8 +170,12 @@ def test_a_service_and_a_relay_do_their_work_under_their_roles(
         relay = fleet.active(dsn=crew.relay)
         commit(crew.writer, event(name, 2), event(name, 3, headers=[("h", "x")]))
         assert len(published(fleet, name, 3)) == 3
-        seen = status(settings(crew, stack, fleet.name))
-        assert (seen.lag_rows, seen.active is not None) == (0, True)
+
+        def is_done() -> bool:
+            seen = status(settings(crew, stack, fleet.name))
+            return seen.lag_rows == 0 and seen.active is not None
+
+        until(is_done, within=10, what="a relay that has nothing left")
         assert relay.terminate() == 0
         assert fleet.active(dsn=crew.relay).terminate() == 0
 

@@ -25,7 +25,7 @@ from tests.support.load import load
 from tests.support.relayed import running
 from tests.support.relaying import RelayProcess, Relays, agrees, commit, event, published
 from tests.support.shards import crew_of, wanted
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 SHARDS = 4
 
@@ -72,18 +72,24 @@ def test_processes_share_the_shards_and_a_standby_takes_over_any_of_them(
         standby.until_logged(f"shard 2 of {SHARDS}")
         until(lambda: "publishing from" in standby.log, within=30, what="the shard goes on")
     agrees(fleet, name)
-    body = standby.get("/metrics").body
+    held = [
+        f'dovecote_relay_active{{outbox="{fleet.name}.shard-{number}"}} {float(number == 2)}'
+        for number in range(SHARDS)
+    ]
+
+    def metrics() -> str:
+        body = standby.get("/metrics").body
+        return body if all(each in body for each in held) else ""
+
+    body = until(metrics, within=20, what="shard 2 alone is counted")
     assert body.count("# TYPE dovecote_relay_active gauge") == 1
-    for number in range(SHARDS):
-        held = float(number == 2)
-        assert f'dovecote_relay_active{{outbox="{fleet.name}.shard-{number}"}} {held}' in body
 
 
 def test_a_shard_without_events_follows_those_of_others(fleet: Relays, topic: MakeTopic) -> None:
     name = topic(1)
     (idle,) = {0, 1} - {shard_of(b"key", "", 2)}
     own = wanted(fleet, 2).of(divided(fleet.name, 2)[idle])
-    progress = ProgressTopic(own.progress_topic, own.kafka, timeout=10)
+    progress = ProgressTopic(own.progress_topic, own.kafka, timeout=patient(10))
     with crew_of(fleet, 2), psycopg.connect(fleet.dsn) as conn:
         commit(fleet.dsn, event(name, 1))
         row = conn.execute("SELECT xid::text FROM outbox.events").fetchone()
