@@ -15,6 +15,7 @@ from dovecote.audit.parts import Plan
 from dovecote.audit.postgres import Window
 from dovecote.audit.rules.logged import Place
 from dovecote.audit.rules.matching import Bounds, Matcher
+from dovecote.audit.rules.promoted import Reach
 from dovecote.audit.rules.verdict import Gap
 from dovecote.audit.store import Store
 
@@ -81,6 +82,7 @@ class Comparison:
         told["window"] = Window(*told["window"])
         told["blind"] = [tuple(each) for each in told["blind"]]
         told["place"] = Place(**told.get("place", {}))
+        told["reach"] = Reach(*told.get("reach", ()))
         told["marks"] = [tuple(each) for each in told.get("marks", [])]
         # The coverage of the last process says nothing of now.
         return Outlook(**told)
@@ -157,6 +159,8 @@ class Comparison:
         if fresh:
             outlook.asked, outlook.asked_wall = now, at
         chunk = reader.read(outlook.window, _ROWS, self.plan.since)
+        if chunk.rows:
+            outlook.reach = reader.reach()
         self.events += self.matcher.take_rows(index, chunk.rows, now)
         first = outlook.window.since is None
         outlook.window, outlook.complete = chunk.window, chunk.complete
@@ -379,6 +383,7 @@ class Comparison:
                 "blind": outlook.blind,
                 "asked_wall": outlook.asked_wall,
                 "place": asdict(outlook.place),
+                "reach": outlook.reach,
                 "marks": outlook.marks,
                 "passed": outlook.passed,
                 "begun_wall": outlook.begun_wall,

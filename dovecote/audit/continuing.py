@@ -14,6 +14,7 @@ from dovecote.audit.postgres import Evidence, Reader, Window
 from dovecote.audit.rules.ids import text_of
 from dovecote.audit.rules.logged import Place
 from dovecote.audit.rules.matching import LOG, Matcher, Row
+from dovecote.audit.rules.promoted import lacks_commits
 from dovecote.audit.store import Store
 from outbox.errors import BadSettings
 
@@ -68,11 +69,15 @@ class Sources:
         outbox = self.plan.outboxes[index]
         identity, now = reader.identity(), log.look()
         outlook.identity = outlook.identity or identity
-        is_behind = reader.is_behind(outlook.window)
+        reach, known = reader.reach(), outlook.reach
+        known = known._replace(end=outlook.place.at or known.end)
+        is_behind = reader.is_behind(outlook.window) or lacks_commits(known, reach)
         if now.state != "table":
             is_behind |= outlook.place.at > now.end
         if identity != outlook.identity or is_behind:
             self._begin_anew(index, identity)
+            known = reach
+        outlook.reach = known._replace(timeline=reach.timeline or known.timeline)
         if now.state == "table":
             if outlook.place.at or outlook.in_log or outlook.is_added:
                 log.leave(now)

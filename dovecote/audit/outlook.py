@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from dovecote.audit.postgres import Window
 from dovecote.audit.rules.logged import Place
+from dovecote.audit.rules.promoted import Reach
 
 
 @dataclass
@@ -32,5 +33,7 @@ class Outlook:
     """The relays have passed the events of the log up to this number."""
     is_added: bool = False
     """It is new in a state whose topics are read already, perhaps with records of it."""
+    reach: Reach = field(default_factory=Reach)
+    """The server's log when the newest rows were read."""
     begun_wall: int = 0
     """When the reading of the log began, in milliseconds since 1970."""

@@ -5,13 +5,14 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg import Connection, sql
+from psycopg import Connection, errors, sql
 from psycopg.rows import TupleRow
 
-from dovecote.audit.away import away
+from dovecote.audit.away import Away, away
 from dovecote.audit.parts import Outbox
 from dovecote.audit.rules.ids import DIGEST_SQL
 from dovecote.audit.rules.matching import Read
+from dovecote.audit.rules.promoted import Reach
 from outbox.errors import DovecoteError
 from outbox.postgres.session import connect
 
@@ -20,6 +21,18 @@ _CURSOR_ROUNDS = 60
 _COLUMNS = sql.SQL(
     "position, (extract(epoch FROM appended_at) * 1000)::bigint, topic, source, uuid_send(id), "
     + DIGEST_SQL
+)
+
+
+# Managed servers lack these functions, or keep them from roles.
+_DENIED = (errors.FeatureNotSupported, errors.InsufficientPrivilege, errors.UndefinedFunction)
+# The name of a file of the log begins with the timeline. Until it is restarted, a server that was
+# promoted knows what it had of its predecessor's log.
+_REACH = sql.SQL(
+    "SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint,"
+    " (pg_current_wal_flush_lsn() - '0/0')::bigint, CASE WHEN pg_last_wal_receive_lsn()"
+    " IS NOT NULL THEN (pg_last_wal_replay_lsn() - '0/0')::bigint END"
+    " WHERE NOT pg_is_in_recovery()"
 )
 
 
@@ -61,6 +74,7 @@ class Reader:
         self._asking: Connection[TupleRow] | None = None
         self._cursor: Any = None
         self._rounds = 0
+        self._says_reach = True
         self._events = sql.Identifier(outbox.schema, "events")
 
     def close(self) -> None:
@@ -96,6 +110,16 @@ class Reader:
     def snapshot(self) -> str:
         """Return what the server sees now."""
         return str(self._ask(sql.SQL("SELECT pg_current_snapshot()::text"))[0][0])
+
+    def reach(self) -> Reach:
+        """Return how far the server's log reaches now, if it says so."""
+        try:
+            found = self._ask(_REACH) if self._says_reach else []
+        except Away as error:
+            if not isinstance(error.__cause__, _DENIED):
+                raise
+            self._says_reach, found = False, []
+        return Reach(*found[0]) if found else Reach()
 
     def is_behind(self, window: Window) -> bool:
         """Return whether the server has not come as far as the window: it was put back."""

@@ -12,6 +12,7 @@ from dovecote.audit.parts import Outbox, Plan
 from dovecote.audit.postgres import Chunk, Evidence, Window
 from dovecote.audit.rules.ids import digest
 from dovecote.audit.rules.matching import Raw, Read
+from dovecote.audit.rules.promoted import Reach
 from dovecote.audit.store import Store
 from dovecote.observe.topics import Partition, Topic
 
@@ -82,6 +83,7 @@ class Apart:
             relays=lambda: ["shop"],
             identity=lambda: "id/1",
             is_behind=lambda _: False,
+            reach=Reach,
             snapshot=lambda: "1:1:",
             has_successor=lambda *_: False,
             close=lambda: None,
