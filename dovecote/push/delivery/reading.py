@@ -48,7 +48,9 @@ _client_log = kafka_logger("dovecote.push.kafka")
 
 _TOPIC_SECONDS = 10.0
 # A process can have some thousand clients, and each subscription keeps one: others must be few.
-_making = threading.BoundedSemaphore(8)
+_AT_ONCE = 8
+_making: dict[str, threading.BoundedSemaphore] = {}
+"""By broker: one that is away holds each of its subscriptions for long."""
 
 
 class Reading:
@@ -239,7 +241,8 @@ class Reading:
 
     def _make_topics(self) -> None:
         """Create the topics for dead letters and for requeued ones, if they do not exist."""
-        with _making:
+        broker = self._subscription.broker
+        with _making.setdefault(broker, threading.BoundedSemaphore(_AT_ONCE)):
             if self._ending:
                 return
             admin = client_of(AdminClient, for_client(self._kafka), _client_log)
