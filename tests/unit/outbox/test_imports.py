@@ -36,7 +36,7 @@ def test_no_client_is_loaded_before_it_is_needed(code: str) -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "import dovecote.process.settings",
+        "import dovecote.process.settings.loading",
         "import spark_jobs.policy.evaluation",
     ],
 )

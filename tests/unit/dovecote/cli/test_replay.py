@@ -120,7 +120,7 @@ def test_a_bad_line_stops_the_replay_with_its_number_and_status_1(place: Path) -
     trace = TRACE + b'{"topic": "orders"}\n' + TRACE
     ran = dovecote(place, "first_match", "--config", "orders.toml", trace=trace)
     assert ran.returncode == 1
-    assert b"dovecote: line 4 of the trace: partition: Field required" in ran.stderr
+    assert b"dovecote: line 4 of the trace: partition: is missing" in ran.stderr
     # The full batch before it is printed; nothing of the batch with the bad line is.
     assert [json.loads(told)["offset"] for told in ran.stdout.splitlines()] == [0, 1]
 
