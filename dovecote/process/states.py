@@ -33,6 +33,11 @@ class State(StrEnum):
     STALLED = "stalled"
     UNKNOWN = "unknown"
 
+    @classmethod
+    def _missing_(cls, value: object) -> "State":  # noqa: ARG003  # whatever it is
+        """Return what counts for a word that is none of ours, as another version may say it."""
+        return cls.UNKNOWN
+
     @property
     def meaning(self) -> str:
         """Its meaning, in one sentence."""

@@ -125,6 +125,12 @@ def _looked(
         look(settings, checkpoints)
     except DovecoteError as error:
         return Finding(part, str(error).removeprefix(f"{part}: "))
+    except OSError as error:
+        reason = (
+            f"{error.filename}: {error.strerror}: correct the path, or run the check as the user "
+            "of the job"
+        )
+        return Finding(part, reason)
     return Finding(part, None)
 
 

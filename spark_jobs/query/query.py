@@ -139,7 +139,7 @@ class Query:
             return error
         msg = (
             f"{error} (batch {self._number} reads {offsets.shown(plan)}; if one record is to "
-            "blame, source.skip sets it aside)"
+            "blame, source.skip sets it aside, or skip in a flow)"
         )
         return QueryFailed(msg)
 

@@ -208,7 +208,7 @@ def _foreign(found: Marker, turn: Turn) -> str | None:
             f"{_place(found)} belongs to the query {found.query}, this checkpoint's is "
             f"{turn.query}: the checkpoint is new, or another job has the same name. Use the "
             "old checkpoint, give this job a `spark.query` name of its own, or "
-            f"{_way_out('let this query take over')}"
+            f"{_way_out('let this query take over', 'what the other has written')}"
         )
     if found.partitions != turn.partitions:
         return (
@@ -226,7 +226,7 @@ def _later(found: Marker, turn: Turn) -> str | None:
         f"{_place(found)} is already at batch {found.batch}, the checkpoint only at "
         f"{turn.batch}: an older checkpoint was put back, or another run of this job has gone on. "
         "Put the newer one in its place, "
-        f"or {_way_out('start again from where this checkpoint is')}"
+        f"or {_way_out('start again from where this checkpoint is', 'what was written since')}"
     )
 
 
@@ -245,5 +245,5 @@ def _place(found: Marker) -> str:
     return f"marker partition {found.partition}"
 
 
-def _way_out(what: str) -> str:
-    return f"run once with --adopt to {what} (records of its first batch may appear twice)"
+def _way_out(what: str, repeated: str = "records of its first batch") -> str:
+    return f"run once with --adopt to {what} ({repeated} may appear twice)"

@@ -256,8 +256,8 @@ class _Fetching:
                 f"cannot read {left.topic}/{left.partition} at offset {at}: {error.str()}. If it "
                 f"stays so, and to go on without that record, run `dovecote spark skip "
                 f"{left.topic}/{left.partition}/{at}` with the job's settings, or add "
-                f'"{left.topic}/{left.partition}/{at}" to source.skip. Nothing of the batch is '
-                "written that was not read"
+                f'"{left.topic}/{left.partition}/{at}" to source.skip (in a flow, to its skip). '
+                "Nothing of the batch is written that was not read"
             )
             raise KafkaUnavailable(msg)
         if until >= left.end:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dedup.rules.unmoved import HELD_ADVICE, Partition, Unmoved, held_back, summed
-from spark_jobs.errors import JobError
+from outbox.errors import DovecoteError
 from spark_jobs.source.offsets import Offsets
 
 _log = logging.getLogger("dovecote.spark")
@@ -63,7 +63,7 @@ class HeldBack:
         try:
             stable = self._cluster.latest(self._topics, known=())
             written = self._cluster.written(self._topics, known=())
-        except JobError as error:  # the query says it, too
+        except DovecoteError as error:  # the query says it, too
             _log.debug("open transactions are not looked for: %s", error)
             return
         now, places, texts = time.monotonic(), set[Partition](), list[str]()

@@ -2,8 +2,8 @@
 
 import socketserver
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 DEEP = b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000
 ODD = {
@@ -24,14 +24,21 @@ def whole(body: bytes) -> bytes:
 
 
 @contextmanager
-def answering(answer: bytes) -> Iterator[str]:
-    """Answer so until the end of the block; yield the URL."""
+def answering(answer: bytes, then: Iterable[bytes] = ()) -> Iterator[str]:
+    """
+    Answer so until the end of the block; yield the URL.
+
+    The parts of `then` come one after the other, for as long as they are taken.
+    """
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             while self.rfile.readline().strip():
                 pass
             self.wfile.write(answer)
+            with suppress(OSError):  # it has gone
+                for part in then:
+                    self.wfile.write(part)
 
     with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))

@@ -2,8 +2,9 @@
 
 import json
 import re
-from http.client import HTTPException, HTTPMessage
-from typing import IO, Any
+import time
+from http.client import HTTPException, HTTPMessage, HTTPResponse, IncompleteRead
+from typing import IO, Any, cast
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
@@ -28,11 +29,16 @@ _PERHAPS_HALF = re.compile(rb"\\u[dD][89A-Fa-f]|\xed[\xa0-\xbf]")
 
 # Without an empty handler urllib takes proxies from the environment, for loopback too.
 _opener = build_opener(ProxyHandler({}), _Stay())
+# The body of an error is read no longer than this.
+_ERROR_SECONDS = 5.0
+_PART = 65_536
 
 
 def ask(request: Request, seconds: float, most: int | None = None) -> bytes:
     """
     Return the body of the answer, or its first `most` bytes, from the server of the request's URL.
+
+    The server has `seconds` to begin its answer, and as many for the body, however it comes.
 
     Raises:
         HTTPError: the answer is an error, or a redirect; its body is left to `body_of`.
@@ -40,7 +46,7 @@ def ask(request: Request, seconds: float, most: int | None = None) -> bytes:
     """
     try:
         with _opener.open(request, timeout=seconds) as answer:
-            return bytes(answer.read(most))
+            return _body(answer, seconds, most)
     except OSError:
         raise
     except HTTPException as error:
@@ -48,11 +54,27 @@ def ask(request: Request, seconds: float, most: int | None = None) -> bytes:
         raise OSError(msg) from error
 
 
+def _body(answer: HTTPResponse, seconds: float, most: int | None) -> bytes:
+    """Read a body in parts: the time limit of a socket is for each part that comes."""
+    until, found = time.monotonic() + seconds, bytearray()
+    while most is None or len(found) < most:
+        part = answer.read1(_PART if most is None else min(_PART, most - len(found)))
+        found += part
+        if not part and answer.length:
+            raise IncompleteRead(bytes(found), answer.length)
+        if not part:
+            break
+        if time.monotonic() > until:
+            msg = f"the answer takes longer than {seconds:g} s"
+            raise TimeoutError(msg)
+    return bytes(found)
+
+
 def body_of(error: HTTPError, most: int) -> bytes:
     """Return the first bytes of the body of an error; empty: they do not come."""
     with error:
         try:
-            return error.read(most)
+            return _body(cast("HTTPResponse", error.fp), _ERROR_SECONDS, most)
         except (OSError, HTTPException):
             return b""
 

@@ -14,6 +14,7 @@ from dovecote.push.store.tables import Tables
 RING = 100
 """Number of attempts that are kept for a subscription."""
 
+# A report may also seem to be of the future: Postgres's clock may have been set back.
 _FRESH_SECONDS = 15
 _MOST_ANSWER = 500
 
@@ -72,7 +73,7 @@ class Notes:
         with self._tables.begin() as conn:
             query = (
                 "DELETE FROM {}.reports WHERE process = %s"
-                " OR at < now() - make_interval(secs => %s)"
+                " OR abs(extract(epoch FROM now() - at)) > %s"
             )
             self._tables.execute(conn, query, process, 2 * _FRESH_SECONDS)
             for id_, each in sorted(told.items()):
@@ -88,7 +89,7 @@ class Notes:
         with self._tables.begin() as conn:
             query = (
                 "SELECT subscription, told FROM {}.reports"
-                " WHERE at > now() - make_interval(secs => %s) ORDER BY process"
+                " WHERE abs(extract(epoch FROM now() - at)) < %s ORDER BY process"
             )
             for id_, told in self._tables.execute(conn, query, _FRESH_SECONDS):
                 found.setdefault(id_, []).append(DeliveryReport.read(told))

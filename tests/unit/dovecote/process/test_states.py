@@ -55,3 +55,7 @@ def test_a_command_that_shows_several_ends_as_the_worst_of_them() -> None:
     assert exit_status([State.WORKING, State.STANDBY]) == 0
     assert exit_status([State.WORKING, State.STARTING]) == 1
     assert exit_status([]) == 0
+
+
+def test_a_word_of_another_version_is_no_known_state() -> None:
+    assert State("resharding") is State.UNKNOWN

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from prometheus_client import generate_latest
 
+from outbox.errors import DovecoteError, NoToken
 from spark_jobs.errors import KafkaUnavailable
 from spark_jobs.query.metrics import Metrics
 from spark_jobs.query.watching import Health
@@ -19,13 +20,12 @@ class Ends:
     def __init__(self) -> None:
         self.stable: Mapping[int, int] = {0: 42, 1: 7}
         self.logs: Mapping[int, int] = {0: 57, 1: 7}
-        self.is_away = False
+        self.away: DovecoteError | None = None
 
     def latest(self, topics: Sequence[str], *, known: Sequence[str]) -> Offsets:
         del topics, known
-        if self.is_away:
-            msg = "nobody answers"
-            raise KafkaUnavailable(msg)
+        if self.away is not None:
+            raise self.away
         return Offsets({"orders": self.stable})
 
     def written(self, topics: Sequence[str], *, known: Sequence[str]) -> Offsets:
@@ -63,11 +63,11 @@ def test_a_transaction_that_stays_open_is_said_until_it_ends(
     assert 'dovecote_spark_held_back{partition="0",query="clicks",topic="orders"} 1.0' in (
         generate_latest(metrics.registry).decode()
     )
-    # A broker that does not answer is not taken for an end.
-    ends.is_away = True
-    held.look()
-    assert "held back" in health.ready().reason
-    ends.is_away = False
+    # A broker that does not answer is not taken for an end, nor is a token that does not come.
+    for ends.away in (KafkaUnavailable("nobody answers"), NoToken("no provider answers")):
+        held.look()
+        assert "held back" in health.ready().reason
+    ends.away = None
     health.progressed()
     # The next one has just begun.
     ends.stable, ends.logs = {0: 57, 1: 7}, {0: 60, 1: 9}
