@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.parents import alive
 from tests.support.small_crews import small_crew
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux")
 
@@ -43,7 +43,8 @@ def test_a_signal_while_all_start_ends_them_with_status_0(pause: float, tmp_path
 
 def test_a_signal_to_all_at_once_is_no_failed_start(tmp_path: Path) -> None:
     """A service manager may tell each process to end, and the parent last of all."""
-    with small_crew(tmp_path, starting="time.sleep(60)") as crew:
+    waits = f"from dovecote.processes import parent; parent._HEARS_LAST_SECONDS = {patient(1)}"
+    with small_crew(tmp_path, parent=waits, starting="time.sleep(60)") as crew:
         until(lambda: len(list(tmp_path.glob("began-*"))) == 2, within=20, what="they start")
         for pid in crew.children():
             os.kill(pid, signal.SIGTERM)
@@ -91,7 +92,8 @@ def test_an_end_at_once_with_status_0_is_a_failed_start(tmp_path: Path) -> None:
 
 def test_a_process_that_ends_by_itself_with_status_0_is_started_again(tmp_path: Path) -> None:
     with small_crew(tmp_path, working="if first: os._exit(0)") as crew:
-        crew.says("process 1 is started again")
+        for number in range(2):
+            crew.says(f"process {number} is started again")
         crew.gets_ready()
         assert len(crew.children()) == 2
         assert crew.ends() == 0, crew.said()
@@ -118,7 +120,7 @@ def test_what_a_killed_process_has_started_ends_with_it(tmp_path: Path) -> None:
     pool = "Path(f'worker-{number}').write_text(str(subprocess.Popen(['sleep', '600']).pid))"
     with small_crew(tmp_path, working=pool) as crew:
         crew.gets_ready()
-        worker = int((tmp_path / "worker-0").read_text())
+        worker = crew.wrote("worker-0")
         os.kill(crew.children()[0], signal.SIGKILL)
         until(lambda: not alive(worker), within=20, what="that its worker has ended")
         assert crew.ends() == 0, crew.said()

@@ -44,9 +44,7 @@ globals()["api"] = api
 
 @pytest.fixture
 def crew(tmp_path: Path) -> "contextlib.AbstractContextManager[SmallCrew]":
-    return small_crew(
-        tmp_path, starting=API, working="Path(f'port-{number}').write_text(str(port))"
-    )
+    return small_crew(tmp_path, starting=API)
 
 
 def listens(port: int) -> bool:
@@ -134,11 +132,13 @@ def test_many_slow_requests_are_answered_side_by_side(
 
 
 def test_another_process_does_what_one_that_is_gone_has_not_got(
-    crew: "contextlib.AbstractContextManager[SmallCrew]",
+    tmp_path: Path,
 ) -> None:
-    with crew as made:
+    once = f"{API}if number == 0 and not first: time.sleep(600)\n"
+    port_of = "Path(f'port-{number}').write_text(str(port))"
+    with small_crew(tmp_path, starting=once, working=port_of) as made:
         made.gets_ready()
-        port = int((made.folder / "port-0").read_text())
+        port = made.wrote("port-0")
         os.kill(made.children()[0], signal.SIGKILL)
         until(lambda: not listens(port), within=10, what="that it is gone")
         found = made.api("POST", "/x", b"body", authorization="t")

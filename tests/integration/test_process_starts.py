@@ -55,8 +55,9 @@ def test_a_reader_of_the_log_that_is_gone_does_no_harm(tmp_path: Path) -> None:
         os.close(read)
         os.dup2(write, 2)
 
-    with small_crew(tmp_path, working="if first: os._exit(3)", begin=break_the_pipe) as crew:
-        until((tmp_path / "began-1").exists, within=20, what="that they begin")
+    twice = "if first: os._exit(3)\nPath(f'again-{number}').touch()"
+    with small_crew(tmp_path, working=twice, begin=break_the_pipe) as crew:
+        until(lambda: len(list(tmp_path.glob("again-*"))) == 2, within=20, what="they go on")
         crew.gets_ready()
         assert crew.ends() == 0
 

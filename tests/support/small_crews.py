@@ -90,6 +90,12 @@ class SmallCrew:
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(each) for each in path.read_text().split()]
 
+    def wrote(self, name: str) -> int:
+        """Return the number that a process writes to a file when it works, or a moment later."""
+        file = self.folder / name
+        text = until(lambda: file.exists() and file.read_text(), within=20, what=f"file {name}")
+        return int(text)
+
     def said(self) -> str:
         return self.log.read_text()
 
