@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import psycopg
@@ -37,6 +38,15 @@ def get(auditor: Running, path: str) -> str:
         return str(answer.read().decode())
 
 
+def state(auditor: Running) -> str:
+    """Return its state; none if it is not ready."""
+    try:
+        return str(json.loads(get(auditor, "/readyz"))["state"])
+    except HTTPError as error:
+        error.close()
+        return ""
+
+
 def matched(auditor: Running) -> float:
     text = get(auditor, "/metrics")
     return sum(map(float, re.findall(r'dovecote_audit_compared{.*what="matched"} (\S+)', text)))
@@ -65,7 +75,7 @@ def test_a_topic_that_was_made_anew_has_lost_nothing(shop: Shop) -> None:
         shop.publish(shop.write(30))
         confirm(shop)
         until(lambda: matched(auditor) == 30, within=40, what="all are matched")
-        assert json.loads(get(auditor, "/readyz"))["state"] == "working"
+        until(lambda: state(auditor) == "working", within=20, what="it works")
         auditor.kill()
         unseen = shop.write(10)
         shop.publish(unseen)

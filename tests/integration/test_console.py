@@ -40,7 +40,11 @@ def test_each_trouble_is_shown_within_seconds_and_gone_when_it_is_mended(
             own_stack.kafka.kill()
             _shows(shown, "kafka/kafka", "Kafka does not answer")
             green = {"working", "idle", "standby"}
-            assert shown.states()["topic/orders"] not in green
+            until(
+                lambda: shown.states()["topic/orders"] not in green,
+                within=30,
+                what="nothing is said of its topics",
+            )
             own_stack.kafka.start()
             _gone(shown, "kafka/kafka")
             _all_well(shown)

@@ -71,8 +71,12 @@ class Real(NamedTuple):
         assert took <= patient(SEEN_WITHIN)
 
     def alone(self, part: str) -> None:
-        """Require that the screen has one trouble, though several parts see it."""
-        assert [each[0] for each in self.on_screen()] == [part]
+        """Wait until the screen has one trouble, though several parts see it."""
+        until(
+            lambda: [each[0] for each in self.on_screen()] == [part],
+            within=SEEN_WITHIN,
+            what=f"{part} alone",
+        )
 
     def is_gone(self, part: str, *, within: float = 30) -> None:
         """Wait until the screen has no trouble of a part any more."""
@@ -233,8 +237,12 @@ def test_a_killed_broker_is_shown_and_nothing_is_green_until_it_is_back(real: Re
     real.stack.kafka.kill()
     began = now()
     real.appears("kafka/kafka", "Kafka does not answer", "start the brokers", began)
-    states = dict(real.window.run(STATES))
-    assert not {"working", "idle", "standby"} & {states["topic/orders"], states["topic/refunds"]}
+
+    def are_green() -> set[str]:
+        states = dict(real.window.run(STATES))
+        return {"working", "idle", "standby"} & {states["topic/orders"], states["topic/refunds"]}
+
+    until(lambda: not are_green(), within=SEEN_WITHIN, what="no topic is green")
     real.stack.kafka.start()
     real.is_gone("kafka/kafka")
     real.is_well(within=90)

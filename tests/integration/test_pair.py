@@ -9,11 +9,16 @@ from dovecote.devstack.postgres.pair import Pair
 from tests.support.waiting import patient, until
 
 
+def standbys(conn: psycopg.Connection) -> list[tuple[str, str]]:
+    """Return what is connected, and how the server waits for it."""
+    found = conn.execute("SELECT application_name, sync_state FROM pg_stat_replication")
+    return [(name, state) for name, state in found]
+
+
 def test_a_commit_that_was_confirmed_is_at_the_promoted_standby(pair: Pair) -> None:
     with psycopg.connect(pair.dsn, autocommit=True) as conn:
         conn.execute("CREATE TABLE kept AS SELECT 1 AS one")
-        state = conn.execute("SELECT application_name, sync_state FROM pg_stat_replication")
-        assert state.fetchone() == ("b", "sync")
+        until(lambda: standbys(conn) == [("b", "sync")], within=20, what="b is synchronous")
     before = pair.primary.port
 
     pair.promote()
@@ -26,8 +31,7 @@ def test_a_commit_that_was_confirmed_is_at_the_promoted_standby(pair: Pair) -> N
     assert pair.primary.port != before
     pair.renew()
     with psycopg.connect(pair.dsn, autocommit=True) as conn:
-        state = conn.execute("SELECT application_name, sync_state FROM pg_stat_replication")
-        assert state.fetchone() == ("a", "sync")
+        until(lambda: standbys(conn) == [("a", "sync")], within=20, what="a is synchronous")
 
 
 def test_a_split_leaves_old_sessions_at_the_old_primary(pair: Pair) -> None:

@@ -13,7 +13,7 @@ from outbox.schema.capture import use_wal
 from relay.operating.standby_slots import look_at, places
 from relay.settings import RelaySettings
 from tests.support.relaying import installed
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 
 def configured(dsn: str) -> RelaySettings:
@@ -27,7 +27,8 @@ def configured(dsn: str) -> RelaySettings:
 
 
 def make_slot(dsn: str, name: str) -> None:
-    with psycopg.connect(dsn, autocommit=True, options="-c statement_timeout=60s") as conn:
+    options = f"-c statement_timeout={patient(60):.0f}s"
+    with psycopg.connect(dsn, autocommit=True, options=options) as conn:
         conn.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
 
 

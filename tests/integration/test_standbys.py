@@ -58,7 +58,7 @@ def committing(dsn: str, topic: str, *numbers: int) -> Iterator[Future[None]]:
     try:
         done = pool.submit(commit, dsn, *[event(topic, number) for number in numbers])
         yield done
-        wait([done], 20)
+        wait([done], patient(20))
     finally:
         pool.shutdown(wait=False)
 
