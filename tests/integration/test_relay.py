@@ -198,9 +198,10 @@ def test_the_metrics_tell_what_happened(fleet: Relays, topic: MakeTopic) -> None
     until(lambda: metric(relay, total, f'topic="{two}"') == 12, within=10, what="12 counted")
     until(lambda: metric(relay, total, f'topic="{one}"') == 30, within=10, what="30 counted")
     assert metric(relay, "dovecote_relay_active") == 1
-    assert metric(relay, BATCHES) >= 1
+    until(lambda: metric(relay, BATCHES) >= 1, within=10, what="a batch counted")
     assert metric(relay, "dovecote_relay_publish_seconds_count") >= 1
-    assert metric(relay, "dovecote_relay_last_progress_timestamp_seconds") > 1.7e9
+    progress = "dovecote_relay_last_progress_timestamp_seconds"
+    until(lambda: metric(relay, progress) > 1.7e9, within=10, what="its time")
     missing = f"{fleet.name}-missing"
     commit(fleet.dsn, event(missing, 1))
     until(lambda: metric(relay, "dovecote_relay_parked") == 1, within=20, what="one parked")
