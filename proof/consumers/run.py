@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -147,7 +148,8 @@ class _Proof:
                 self._disturb(disturbance)
                 seconds = time.monotonic() - began
                 self._show(f"{seconds:6.1f} s  {self._done}; {len(members.running)} members")
-                if seconds > options.seconds and self._done.has_all:
+                enough = seconds > options.seconds and self._done.has_all
+                if enough and self._is_compacted():
                     break
         self._show("producers have stopped; waiting for the last effects")
         held = self._settle()
@@ -183,6 +185,14 @@ class _Proof:
                 self._done.leaves += 1
             case _:
                 pass
+
+    def _is_compacted(self) -> bool:
+        """Whether the number of a key is gone; Kafka only compacts now and then."""
+        numbers: defaultdict[str, list[int]] = defaultdict(list)
+        for topic, key, number in self._held():
+            if topic == _COMPACTED:
+                numbers[key].append(number)
+        return any(max(each) >= len(each) for each in numbers.values())
 
     def _held(self) -> set[EventName]:
         """Return the topics' final contents."""

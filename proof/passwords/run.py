@@ -30,7 +30,7 @@ from proof.passwords.receiver import Receiver
 
 ROLES = ("proof_relay", "proof_writer", "proof_consumer", "proof_push")
 _OUTBOXES = {"outbox": "table", "logged": "wal"}
-_START_SECONDS, _SETTLE_SECONDS, _REFUSED_SECONDS = 90.0, 90.0, 2.0
+_START_SECONDS, _SETTLE_SECONDS, _REFUSED_SECONDS = 90.0, 90.0, 10.0
 _REFUSED = "password authentication failed"
 _PAUSE_SECONDS = 0.01
 _PARTITIONS = 2
