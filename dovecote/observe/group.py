@@ -238,13 +238,22 @@ def _dead(
 def _ready(url: str) -> ReadyAnswer:
     """Ask a process whether it is ready."""
     try:
-        answer = ask(Request(f"{url}/readyz"), _READY_SECONDS, _MOST_SAID)  # noqa: S310  # http or https, as the settings require
-        return ReadyAnswer(url, ready=True, said=_text(answer))
+        return ReadyAnswer(url, ready=True, said=_text(_asked(Request(f"{url}/readyz"))))  # noqa: S310  # http or https, as the settings require
     except HTTPError as error:
         said = _text(body_of(error, _MOST_SAID)) or f"it answers {error.code}"
         return ReadyAnswer(url, ready=False, said=said)
     except OSError as error:
         return ReadyAnswer(url, ready=False, said=f"it does not answer ({why(error)})")
+
+
+def _asked(request: Request) -> bytes:
+    """Ask once more if there is no answer in time: a busy process may be late for a moment."""
+    try:
+        return ask(request, _READY_SECONDS, _MOST_SAID)
+    except OSError as error:
+        if not isinstance(getattr(error, "reason", error), TimeoutError):
+            raise
+        return ask(request, _READY_SECONDS, _MOST_SAID)
 
 
 def _text(body: bytes) -> str:
