@@ -20,7 +20,7 @@ from dovecote.devstack.processes import Process
 
 _TAIL_LINES = 25
 _PROBE_SECONDS = 0.02
-_ANSWER_SECONDS = 10.0
+_ANSWER_SECONDS = 60.0
 # More time than the keeper's grace, for the kernel to take a large process apart.
 _MARGIN_SECONDS = 20.0
 
@@ -258,22 +258,29 @@ def run_to_end(
     Run a program in `folder`, as `user` if one is given.
 
     Raises:
-        ServerFailed: it failed; the message is `failure`, with the program's output.
+        ServerFailed: it failed, or is not done in time; the message is `failure`, with the
+            program's output.
     """
-    made = subprocess.run(
-        command,
-        env=env,
-        cwd=folder,
-        user=user.uid if user else None,
-        group=user.gid if user else None,
-        extra_groups=None if user is None else [],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=seconds,
-        check=False,
-    )
+    try:
+        made = subprocess.run(
+            command,
+            env=env,
+            cwd=folder,
+            user=user.uid if user else None,
+            group=user.gid if user else None,
+            extra_groups=None if user is None else [],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        # Python leaves it as bytes here, whatever was asked for.
+        said = bytes(error.stdout or b"").decode(errors="replace")
+        msg = f"{failure} (not done within {seconds:g} s):\n{said}"
+        raise ServerFailed(msg) from None
     if made.returncode != 0:
         msg = f"{failure} (exit status {made.returncode}):\n{made.stdout}"
         raise ServerFailed(msg)

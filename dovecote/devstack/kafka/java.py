@@ -15,7 +15,7 @@ from dovecote.devstack.kafka import java_wheel
 MINIMUM = 17
 """The oldest Java that Kafka 4 and Spark 4 run on."""
 
-_VERSION_SECONDS = 30
+_VERSION_SECONDS = 120
 _VERSION = re.compile(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", re.MULTILINE)
 _HOME = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
 

@@ -20,7 +20,7 @@ from dovecote.devstack.progress import Progress
 from dovecote.devstack.server import Server, run_to_end
 from dovecote.devstack.versions import KAFKA
 
-_FORMAT_SECONDS = 60
+_FORMAT_SECONDS = 300
 _LIST_TOPICS_SECONDS = 2.0
 
 SETTINGS: Mapping[str, str] = {

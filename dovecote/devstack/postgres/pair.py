@@ -20,9 +20,9 @@ from dovecote.devstack.postgres.postgres import Postgres, server_user
 from dovecote.devstack.postgres.programs import installation
 from dovecote.devstack.server import run_to_end
 
-_BACKUP_SECONDS = 120
-_FOLLOW_SECONDS = 60.0
-_PROMOTE_SECONDS = 30
+_BACKUP_SECONDS = 300
+_FOLLOW_SECONDS = 180.0
+_PROMOTE_SECONDS = 120
 _POLL_SECONDS = 0.05
 _FAILOVER_SLOTS = 17
 

@@ -23,7 +23,7 @@ from dovecote.devstack.progress import Progress
 from dovecote.devstack.server import Server, run_to_end
 from dovecote.devstack.versions import POSTGRES
 
-_INITDB_SECONDS = 120
+_INITDB_SECONDS = 300
 _REAP_SECONDS = 10.0
 _REAP_POLL_SECONDS = 0.02
 
