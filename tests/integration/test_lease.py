@@ -43,7 +43,7 @@ def test_whoever_is_stopped_in_the_middle_of_a_request_loses_the_role(
                 with psycopg.connect(database, autocommit=True) as other:
                     until(
                         lambda: try_lock(other, KEY),
-                        within=LEASE + 5,
+                        within=LEASE + patient(5),
                         what="the role is free",
                         promised=True,
                     )

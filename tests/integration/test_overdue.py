@@ -35,7 +35,7 @@ from tests.support.fix_stack import MakeTopic
 from tests.support.waiting import patient, until
 
 PATIENCE = 1.0
-SOON = PATIENCE + 20
+SOON = PATIENCE + patient(7)
 """Seconds within which even a busy machine has noticed."""
 
 EVENT = Event(topic="orders", key="k", value={"n": 1}, type="Placed", id="e1")
