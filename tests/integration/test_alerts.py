@@ -87,7 +87,7 @@ def send_old(bootstrap: str, topic: str, number: int) -> None:
     at = int((time.time() - OLD_SECONDS) * 1000)
     for each in range(number):
         producer.produce(topic, b"{}", f"k{each}".encode(), timestamp=at)
-    producer.flush(60)
+    producer.flush(patient(60))
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def test_every_expression_has_data_and_no_alert_fires_while_all_is_well(
         provider = ends.enter_context(Provider(3_600))
         source = source_of({"identity": provider.text()})
         assert source is not None
-        source.require(10)
+        source.require(patient(10))
         done = threading.Event()
 
         def writing() -> None:
@@ -144,7 +144,7 @@ def test_a_token_that_is_not_renewed_fires_its_alert(prometheus: Observing) -> N
         provider = ends.enter_context(Provider(30))
         source = source_of({"identity": provider.text()})
         assert source is not None
-        source.require(10)
+        source.require(patient(10))
         ends.enter_context(shown(prometheus, "dovecote-relay-tokens", CollectorRegistry()))
         seen = "dovecote_kafka_token_expiry_seconds"
         until(lambda: prometheus.query(seen), within=20, what="the token is seen")

@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from outbox import Event, schema, write
 from tests.support.audited import Shop, confirm, kinds, publish_with_faults
 from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.waiting import patient
 
 
 @pytest.fixture
@@ -67,16 +68,16 @@ def test_aborted_and_foreign_records_and_copies_are_no_findings(shop: Shop) -> N
     shop.publish(events)
     shop.publish(events[:5], headers=[("dovecote_attempt", b"2"), ("dovecote_round", b"1")])
     aborting = Producer({"bootstrap.servers": shop.bootstrap, "transactional.id": shop.topic})
-    aborting.init_transactions(60)
+    aborting.init_transactions(patient(60))
     aborting.begin_transaction()
     aborting.produce(shop.topic, b"x", b"key-1", headers=[("ce_id", events[0].id.encode())])
-    aborting.flush(30)
-    aborting.abort_transaction(60)
+    aborting.flush(patient(30))
+    aborting.abort_transaction(patient(60))
     plain = Producer({"bootstrap.servers": shop.bootstrap})
     plain.produce(shop.topic, b"x", b"k")
     plain.produce(shop.topic, b"x", b"k", headers=[("ce_id", b"order/7")])
     plain.produce(shop.topic, None, b"k")
-    plain.flush(30)
+    plain.flush(patient(30))
     told = shop.audit(status=0)
     counts = told["topics"][shop.topic]
     assert (counts["copies"], counts["foreign"], counts["matched"]) == (5, 3, 60)

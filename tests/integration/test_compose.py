@@ -22,7 +22,9 @@ WITHOUT_SPARK = ("relay", "standby", "push", "service")
 
 def said(*command: str, within: float = 60.0) -> str:
     """Return the output of a command; if it fails, fail with all of its output."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=within, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=patient(within), check=False
+    )
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
 

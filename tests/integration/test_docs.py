@@ -314,7 +314,8 @@ def run_script(
         if command.line.endswith("&"):
             count = command.output.count("\n")
             said = f'[ "$(wc -l < out.{number})" -ge {count} ]'
-            lines.append(f"for _ in {{1..300}}; do {said} && break || sleep 0.1; done")
+            most = round(patient(300))
+            lines.append(f"for _ in {{1..{most}}}; do {said} && break || sleep 0.1; done")
     done = subprocess.run(
         [bash, "-e", "-c", "\n".join([*lines, "wait"])],
         cwd=folder,

@@ -105,7 +105,7 @@ def test_a_topic_that_was_just_made_is_not_taken_for_one_that_was_deleted(
     stack: Servers,
 ) -> None:
     name = f"dovecote.progress.{uuid4().hex}"
-    made = ProgressTopic(name, {"bootstrap.servers": stack.kafka.bootstrap}, timeout=5)
+    made = ProgressTopic(name, {"bootstrap.servers": stack.kafka.bootstrap}, timeout=patient(5))
     made.ensure()
     # Like a broker that does not know the topic for a moment.
     admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
@@ -117,6 +117,6 @@ def test_a_topic_that_was_just_made_is_not_taken_for_one_that_was_deleted(
     )
     with pytest.raises(Outage, match="it was made a moment ago, and not every broker"):
         made.peek("shop", "")
-    found = ProgressTopic(name, {"bootstrap.servers": stack.kafka.bootstrap}, timeout=5)
+    found = ProgressTopic(name, {"bootstrap.servers": stack.kafka.bootstrap}, timeout=patient(5))
     with pytest.raises(Outage, match="was it deleted"):
         found.peek("shop", "")

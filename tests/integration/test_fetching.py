@@ -16,9 +16,9 @@ from spark_jobs.source.fetching import fetch
 from spark_jobs.source.offsets import Range
 from tests.support.compacting import compacted
 from tests.support.fix_stack import MakeTopic, Servers
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
-SECONDS = 20
+SECONDS = patient(20)
 
 
 @pytest.fixture(autouse=True)

@@ -138,7 +138,7 @@ def _of_a_key(parts: System) -> None:
 def life_of(text: str, folder: Path, query: Query) -> Life:
     file = folder / "watch.toml"
     file.write_text(text, encoding="utf-8")
-    return find(read(WatchSettings, file), query, seconds=5)
+    return find(read(WatchSettings, file), query, seconds=patient(5))
 
 
 def test_parts_that_are_away_are_said_beside_the_rest(

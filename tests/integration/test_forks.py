@@ -12,7 +12,7 @@ from dedup.inbox import schema as inbox_schema
 from dovecote.devstack import Stack
 from tests.support.fix_stack import MakeTopic
 from tests.support.relaying import installed
-from tests.support.waiting import consume
+from tests.support.waiting import consume, patient
 
 HANGS_SECONDS = 300
 
@@ -25,7 +25,7 @@ def ran(
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=HANGS_SECONDS,
+        timeout=patient(HANGS_SECONDS),
         check=False,
     )
 

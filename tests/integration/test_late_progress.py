@@ -84,7 +84,7 @@ def test_a_nonce_that_an_earlier_relay_writes_late_does_not_look_like_a_restore(
     with running([settings]):
         commit(fleet.dsn, event(name, 0))
         until(lambda: len(consume(fleet.bootstrap, name)) == 1, within=30, what="an event")
-    place = ProgressTopic(settings.progress_topic, settings.kafka, timeout=10)
+    place = ProgressTopic(settings.progress_topic, settings.kafka, timeout=patient(10))
     stood = place.peek(settings.name)
     assert stood is not None
     with connect(fleet.dsn, purpose="test") as conn:
@@ -125,7 +125,7 @@ def test_without_the_role_a_batch_is_not_followed_by_its_progress(
             kafka, mode="at_least_once", transactional_id="", transaction_timeout=20
         ),
         progress_topic,
-        timeout=20,
+        timeout=patient(20),
         grace=1,
         stopped=lambda: False,
         slow=lambda _: None,
@@ -136,4 +136,4 @@ def test_without_the_role_a_batch_is_not_followed_by_its_progress(
         origin = Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1))
         with pytest.raises(LeaseLost):
             publisher.publish([], at("shop", origin, Cursor(Snapshot(5, 5))))
-    assert ProgressTopic(progress_topic, kafka, timeout=10).peek("shop") is None
+    assert ProgressTopic(progress_topic, kafka, timeout=patient(10)).peek("shop") is None

@@ -10,7 +10,7 @@ from relay.settings import RelaySettings
 from tests.support.fix_stack import MakeTopic
 from tests.support.relayed import running
 from tests.support.relaying import event, ids
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 CAPTURES = {"orders": "table", "billing": "table", "stock": "wal", "mail": "wal"}
 
@@ -56,7 +56,7 @@ def test_outboxes_of_one_database_are_published_side_by_side(
                 what=f"the events of {name}, all and in order",
             )
     for name, settings in every.items():
-        found = ProgressTopic(settings.progress_topic, settings.kafka, timeout=10).peek(
+        found = ProgressTopic(settings.progress_topic, settings.kafka, timeout=patient(10)).peek(
             settings.name
         )
         assert found is not None

@@ -191,7 +191,7 @@ def test_while_the_broker_is_away_events_wait_for_postgres_alone(
         assert sent.one() == "outbox"
         promises = [producer.send_soon(sent.next(f"k{n}")) for n in range(500)]
         assert producer.state.waiting <= 50
-        assert producer.flush(timedelta(seconds=10))
+        assert producer.flush(timedelta(seconds=patient(10)))
         assert {promise.result(0) for promise in promises} == {"outbox"}
         assert producer.state.broker == "down"
         assert producer.state.kafka_trouble is not None
@@ -202,7 +202,7 @@ def test_while_the_broker_is_away_events_wait_for_postgres_alone(
 def test_when_both_are_away_each_event_is_refused_and_said_to_be_unsure() -> None:
     options = Options(
         delivery_timeout=timedelta(milliseconds=100),
-        accept_timeout=timedelta(milliseconds=300),
+        accept_timeout=timedelta(seconds=patient(0.3)),
         fresh=True,
     )
     with Producer(NO_DATABASE, NOWHERE, options=options) as producer:
@@ -218,7 +218,7 @@ def test_when_both_are_away_each_event_is_refused_and_said_to_be_unsure() -> Non
 
 def test_a_database_without_an_outbox_is_named(database: str) -> None:
     options = Options(
-        delivery_timeout=timedelta(milliseconds=100), accept_timeout=timedelta(milliseconds=200)
+        delivery_timeout=timedelta(milliseconds=100), accept_timeout=timedelta(seconds=patient(1))
     )
     with (
         Producer(database, NOWHERE, options=options) as producer,

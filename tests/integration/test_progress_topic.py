@@ -42,8 +42,8 @@ def progress(name: str, position: int) -> Progress:
     return at(name, ORIGIN, Cursor(Snapshot(5, 5), Snapshot(9, 12, (10,)), position))
 
 
-def reading(bootstrap: str, name: str, *, timeout: float = 10.0) -> ProgressTopic:
-    return ProgressTopic(name, {"bootstrap.servers": bootstrap}, timeout=timeout)
+def reading(bootstrap: str, name: str, *, timeout: float | None = None) -> ProgressTopic:
+    return ProgressTopic(name, {"bootstrap.servers": bootstrap}, timeout=timeout or patient(10))
 
 
 @contextmanager
@@ -175,7 +175,7 @@ def test_reading_behind_the_fence_never_stops_short_of_an_open_transaction(
     with transaction(bootstrap, kept, ("stranger", b"{}"), commit=None):
         write(bootstrap, kept, ("shop", progress("shop", 2).encode()))
         with pytest.raises(Outage, match="another transaction is open in it"):
-            behind_a_fence(bootstrap, reading(bootstrap, kept, timeout=1.0), "shop")
+            behind_a_fence(bootstrap, reading(bootstrap, kept, timeout=patient(1)), "shop")
     assert behind_a_fence(bootstrap, reading(bootstrap, kept), "shop") == progress("shop", 2)
 
 
@@ -192,7 +192,7 @@ def test_what_cannot_be_understood_is_refused_with_a_way_out(
 
 def test_a_missing_topic_says_what_a_restart_would_do(bootstrap: str) -> None:
     with pytest.raises(Outage, match="a relay started anew refuses to begin again"):
-        reading(bootstrap, f"missing-{uuid4().hex}", timeout=5.0).read("shop", fence="any")
+        reading(bootstrap, f"missing-{uuid4().hex}", timeout=patient(5)).read("shop", fence="any")
 
 
 def test_a_broker_out_of_reach_is_an_outage() -> None:
@@ -211,8 +211,9 @@ def test_without_the_fence_what_a_broker_answers_is_not_the_end(bootstrap: str, 
     # Like a broker that was cut off from its peers before the fence, and does not know it.
     write(bootstrap, kept, ("shop", progress("shop", 1).encode()))
     write(bootstrap, kept, (fence_key("shop", "").decode(), b"of-an-earlier-relay"))
-    with pytest.raises(Outage, match="no broker answers within 1 s"):
-        reading(bootstrap, kept, timeout=1.0).read("shop", fence="of-this-relay")
+    seconds = round(patient(1))
+    with pytest.raises(Outage, match=f"no broker answers within {seconds} s"):
+        reading(bootstrap, kept, timeout=seconds).read("shop", fence="of-this-relay")
 
 
 def test_what_comes_behind_the_fence_is_of_a_later_relay_and_not_read(

@@ -23,7 +23,7 @@ from relay.rules.places.progress import Cursor, Origin, Progress, at
 from relay.rules.places.snapshot import Snapshot
 from relay.rules.row import Row
 from tests.support.relaying import Watch, event
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 MODES = ("exactly_once", "at_least_once")
 POSITIONS = count(1)
@@ -86,7 +86,7 @@ class Setting:
 
     def newest(self) -> Progress | None:
         return ProgressTopic(
-            self.progress_topic, {"bootstrap.servers": self.bootstrap}, timeout=10
+            self.progress_topic, {"bootstrap.servers": self.bootstrap}, timeout=patient(10)
         ).peek(self.name)
 
 
