@@ -23,7 +23,7 @@ from outbox.postgres.session import conninfo
 from outbox.secret_sources import CommandText, FileText, RdsToken
 from outbox.secrets import Reread, asked, fresh, fresh_all, mapped
 from relay.settings import RelaySettings
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 
 def program(folder: Path, text: str) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ def test_a_command_that_fails_says_why_and_never_what_it_prints(
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(secret_sources, "SECONDS", 0.5)
+    monkeypatch.setattr(secret_sources, "SECONDS", patient(0.5))
     pid = tmp_path / "pid"
     words = ("sh", "-c", f"sleep 600 & echo $! > {pid}; echo hush; wait")
     with pytest.raises(ValueError, match=r"^sh took longer than"):
