@@ -1,6 +1,7 @@
 """A topic that was deleted and made anew has other events at the same places."""
 
 import logging
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ import psycopg
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dedup.consumer import Consumer
@@ -17,7 +19,7 @@ from dedup.inbox import schema as inbox_schema
 from dedup.rules.lanes.offset_metadata import encode, topic_of
 from dedup.rules.policies.results import Dead, Retry
 from outbox import Event
-from tests.support.consuming import committed, consuming, end_of, settings
+from tests.support.consuming import Consuming, committed, consuming, end_of, settings
 from tests.support.delivering import Endpoint, pushing, subscribed
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.topics import remake_topic
@@ -36,11 +38,11 @@ def kafka(stack: Servers) -> str:
     return stack.kafka.bootstrap
 
 
-def send(kafka: str, topic: str, *values: str) -> None:
+def send(kafka: str, topic: str, *values: str, partition: int = 0) -> None:
     """Produce records as a producer does that knows nothing of CloudEvents."""
     producer = Producer({"bootstrap.servers": kafka})
     for value in values:
-        producer.produce(topic, f'"{value}"', value)
+        producer.produce(topic, f'"{value}"', value, partition=partition)
     assert producer.flush(patient(20)) == 0
 
 
@@ -62,6 +64,10 @@ def running(consumer: Consumer) -> Iterator[None]:
         run.result(patient(30))
 
 
+def handled(run: Consuming, values: list[str]) -> bool:
+    return {*values} <= {each.value for each in run.handled}
+
+
 def life(number: int, count: int) -> list[str]:
     return [f"{number}-{n}" for n in range(count)]
 
@@ -81,11 +87,7 @@ def test_a_topic_made_anew_under_a_running_consumer_is_read_from_its_beginning(
         until(lambda: committed(kafka, name)[0] == 5, within=20, what="the first life is read")
         remake_topic(kafka, name)
         send(kafka, name, *life(2, 8))
-        until(
-            lambda: {*life(2, 8)} <= {each.value for each in run.handled},
-            within=60,
-            what="the second life is handled",
-        )
+        until(lambda: handled(run, life(2, 8)), within=60, what="the second life is handled")
         known = {each.id.split("/")[0] for each in run.handled if each.value == "2-0"}
 
         def is_committed() -> bool:
@@ -94,6 +96,32 @@ def test_a_topic_made_anew_under_a_running_consumer_is_read_from_its_beginning(
 
         until(is_committed, within=20, what="its position is committed")
     assert [each.value for each in run.handled][:5] == life(1, 5)
+
+
+@each_protocol
+def test_a_topic_made_anew_with_fewer_partitions_under_a_handler_gets_the_others_back(
+    kafka: str, topic: MakeTopic, protocol: dict[str, Any]
+) -> None:
+    name, admin = topic(2), AdminClient({"bootstrap.servers": kafka})
+    ended, began = threading.Event(), threading.Event()
+
+    def handle(event: Event) -> None:
+        if event.value == "1-2":
+            began.set()
+            assert ended.wait(patient(60))
+
+    send(kafka, name, *life(1, 5), partition=1)
+    with consuming(kafka, name, handle, kafka=OFTEN, **protocol) as run:
+        assert began.wait(patient(20))
+        remake_topic(kafka, name)
+        send(kafka, name, *life(2, 3))
+        until(lambda: handled(run, life(2, 3)), within=60, what="the other partition goes on")
+        ended.set()
+        grown = admin.create_partitions([NewPartitions(name, 2)])
+        grown[name].result(patient(20))
+        # More than the first life had, so no offset is out of its range.
+        send(kafka, name, *life(3, 7), partition=1)
+        until(lambda: handled(run, life(3, 7)), within=60, what="it is read from its beginning")
 
 
 def test_an_offset_of_an_earlier_topic_is_left_and_said(
