@@ -1,10 +1,11 @@
 """Decode values into the classes that the annotation of a handler names."""
 
 import inspect
+import json
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Union, get_args, get_origin
 
 import msgspec
@@ -20,6 +21,7 @@ _VERSION = "dataversion"
 _ANY = (Any, object)
 _NONE = type(None)
 _MOST_SAID = 3
+_MOST_KINDS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,10 @@ class Typed:
             raise Misfit(self._said(record, what, "set `filter`, or annotate `Event` as well"))
         try:
             value = found.read(record.value) if self.is_json else found.convert(record.event.value)
-        except (msgspec.MsgspecError, ValidationError, ValueError, TypeError) as error:
+        except (
+            *(msgspec.MsgspecError, ValidationError, ValueError, TypeError),
+            RecursionError,  # it nests too deeply
+        ) as error:
             what = f"the value is no {found.kind.__name__}: {_path_of(error)}"
             raise Misfit(self._said(record, what)) from error
         object.__setattr__(event, "value", value)  # nobody else has it yet
@@ -144,13 +149,33 @@ def _class(handler: str, kind: Any) -> _Class:  # noqa: ANN401  # as above
     type_, version = (None, None) if known is None else (known.type, known.version)
     try:
         if hasattr(kind, "__pydantic_serializer__"):
+            if not getattr(kind, "__pydantic_complete__", True) and hasattr(kind, "model_rebuild"):
+                kind.model_rebuild()  # raises here, and not at each record
             adapter = TypeAdapter(kind)
             return _Class(kind, type_, version, adapter.validate_json, adapter.validate_python)
-        decoder = msgspec.json.Decoder(kind)
-        return _Class(kind, type_, version, decoder.decode, partial(msgspec.convert, type=kind))
-    except TypeError as error:
+        decoder = msgspec.json.Decoder(kind, dec_hook=partial(_inner, is_json=True))
+        convert = partial(msgspec.convert, type=kind, dec_hook=partial(_inner, is_json=False))
+        return _Class(kind, type_, version, decoder.decode, convert)
+    except (TypeError, NameError) as error:
         msg = f"handler {handler}: no values of {kind!r} can be decoded: {error}"
         raise BadSettings(msg) from error
+
+
+def _inner(kind: Any, given: object, *, is_json: bool) -> object:  # noqa: ANN401  # as above
+    """Return an object of a class within another one that msgspec does not know, but pydantic."""
+    if not hasattr(kind, "__pydantic_serializer__"):
+        return given  # msgspec refuses what is no object of the class
+    adapter = _adapter(kind)
+    try:
+        if is_json:  # strict models take texts for times from JSON alone
+            return adapter.validate_json(json.dumps(given))
+        return adapter.validate_python(given)
+    except ValidationError as error:
+        # Its own text has the value.
+        raise ValueError(_by_pydantic(error, "")) from None
+
+
+_adapter: Callable[[Any], TypeAdapter[Any]] = lru_cache(_MOST_KINDS)(TypeAdapter)
 
 
 def _require_apart(found: Typed) -> None:
@@ -213,13 +238,16 @@ def _path_of(error: Exception) -> str:
     """Return what is wrong and where, in the words of the library, without the value itself."""
     if not isinstance(error, ValidationError):
         return str(error).replace("`$", "`value").replace("$.", "value.").replace("$[", "value[")
+    return _by_pydantic(error, "value")
+
+
+def _by_pydantic(error: ValidationError, root: str) -> str:
     found = error.errors(include_url=False, include_input=False, include_context=False)
-    said = [f"{_joined(each['loc'])}: {each['msg']}" for each in found[:_MOST_SAID]]
+    said = [f"{_joined(root, each['loc'])}: {each['msg']}" for each in found[:_MOST_SAID]]
     more = f"; and {len(found) - _MOST_SAID} more" if len(found) > _MOST_SAID else ""
     return "; ".join(said) + more
 
 
-def _joined(place: Sequence[int | str]) -> str:
-    return "value" + "".join(
-        f"[{each}]" if isinstance(each, int) else f".{each}" for each in place
-    )
+def _joined(root: str, place: Sequence[int | str]) -> str:
+    path = root + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in place)
+    return path.removeprefix(".") or "value"

@@ -92,6 +92,7 @@ def versions(event: Event[OrderPlaced | OldOrder]) -> None: ...
 def rest(event: Event[Paid] | Event) -> None: ...
 def empty(event: Event[Paid | None]) -> None: ...
 async def awaited(event: "Event[Paid]") -> None: ...
+def struct(event: Event[Struct]) -> None: ...
 def several(events: list[Event[Paid]]) -> None: ...
 def sequence(events: Sequence[Event[Paid]]) -> None: ...
 
@@ -170,6 +171,35 @@ def test_pydantic_says_its_paths_and_no_values() -> None:
     assert "secret" not in str(caught.value)
 
 
+@dataclass
+class Receipt:
+    payments: list[Paid]
+    order: OldOrder | None = None
+
+
+def receipts(event: Event[Receipt]) -> None: ...
+
+
+def test_a_model_within_another_class_comes_back_and_is_refused_with_its_path() -> None:
+    written = record(Event(topic="t", type="T", value=Receipt([_PAID], OldOrder(number=1))))
+    assert of(receipts).event(written).value == Receipt([_PAID], OldOrder(number=1))
+    with pytest.raises(Misfit, match=r"at: .*; amount: .* - at `value.payments\[0\]`") as caught:
+        of(receipts).event(plain({"payments": [{"at": "secret", "amount": [1]}]}))
+    assert "secret" not in str(caught.value)
+    avro = plain({})
+    avro.__dict__["event"] = Event(
+        topic="t", type="T", value={"payments": [{"at": _PLACED.at, "amount": Decimal(2)}]}
+    )
+    assert of(receipts, value="avro").event(avro).value == Receipt([_PAID])
+
+
+def test_a_value_that_nests_too_deeply_does_not_fit() -> None:
+    deep = '{"a": 1, "more": ' + "[" * 5_000 + "]" * 5_000 + "}"
+    found = plain(deep, content_type="application/json")
+    with pytest.raises(Misfit, match="the value is no Struct"):
+        of(struct).event(found)
+
+
 def test_other_types_are_refused_unless_the_handler_takes_them() -> None:
     with pytest.raises(Misfit, match="one takes no events of type 'Paid'; set `filter`, or"):
         of(one).event(record(as_event(_PAID)))
@@ -220,6 +250,19 @@ class SamePaid:
     a: int
 
 
+@dataclass
+class Unfinished:
+    a: "Nowhere"  # type: ignore[name-defined]  # noqa: F821  # that is the test
+
+
+class UnfinishedModel(pydantic.BaseModel):
+    a: "Nowhere"  # type: ignore[name-defined]  # noqa: F821  # as above
+
+
+def unfinished(event: Event[Unfinished]) -> None: ...
+def unfinished_model(event: Event[UnfinishedModel]) -> None: ...
+
+
 twice.__annotations__["event"] = Event[Paid] | Event[SamePaid]
 
 
@@ -227,6 +270,8 @@ twice.__annotations__["event"] = Event[Paid] | Event[SamePaid]
     ("handler", "value", "said"),
     [
         (unknown, "json", "cannot be resolved .*import its classes at run time"),
+        (unfinished, "json", "no values of .*Unfinished.* can be decoded: .*'Nowhere'"),
+        (unfinished_model, "json", "no values of .*Model.* can be decoded: .*'Nowhere'"),
         (mixed, "json", "name only events"),
         (unclear, "json", "nothing says which events are Struct: decorate it"),
         (twice, "json", "two classes of type 'Paid': give each a `version`"),
