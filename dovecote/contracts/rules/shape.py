@@ -63,7 +63,7 @@ def _shapes(
     if isinstance(schema, bool):
         yield Shape("any" if schema else "never", None, {})
         return
-    given = dict(schema)
+    given = _direct(schema)
     if "$ref" in given:
         reference = given.pop("$ref")
         rest = _telling(given)
@@ -91,6 +91,14 @@ def _shapes(
                 yield from _shapes(merged, root, (None, None), depth + 1)
             return
     yield from _of_kinds(given, led)
+
+
+def _direct(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema with a reference in place of an `allOf` of it alone, as old drafts need."""
+    match given:
+        case {"allOf": [{"$ref": _, **more}], **rest} if not more and "$ref" not in rest:
+            return {**rest, **given["allOf"][0]}
+    return dict(given)
 
 
 def _of_kinds(given: dict[str, Any], led: tuple[str | None, str | None]) -> Iterator[Shape]:
@@ -202,4 +210,7 @@ def _resolved(reference: object, root: Mapping[str, Any]) -> tuple[Schema, str]:
             msg = f"the reference {reference[:100]!r} leads nowhere"
             raise CannotJudge(msg)
         found = found[name]
+    if not isinstance(found, bool | Mapping):
+        msg = f"the reference {reference[:100]!r} leads to no schema"
+        raise CannotJudge(msg)
     return found, words[-1] if words else ""

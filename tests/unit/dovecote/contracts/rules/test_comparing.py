@@ -131,6 +131,7 @@ def test_what_counts_is_a_choice(compatibility: str, broken: int) -> None:
         ({"not": {"type": "null"}}, {"not": {"type": "string"}}),
         ({"type": "object", "minimum": 1, "if": {}}, {"type": "object", "minimum": 1}),
         ({"type": "string"}, {"$ref": "#/$defs/nowhere"}),
+        ({"type": "string"}, {"$ref": "#/title", "title": "text"}),
         ({"type": "string"}, {"$ref": "https://elsewhere.example/x"}),
         ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, {"type": "string"}),
         ({"type": "number", "minimum": 1}, {"type": "number", "exclusiveMinimum": True}),
@@ -204,6 +205,22 @@ def test_a_class_that_contains_itself_ends() -> None:
         }
         return {"$ref": "#/$defs/Node", "$defs": {"Node": node}}
 
+    (change,) = compare(tree("string"), tree("integer"))
+    assert change.path == "value.leaf"
+
+
+@pytest.mark.parametrize("more", [[], [{"minProperties": 1}]])
+def test_a_class_that_contains_itself_twice_beside_other_keywords_ends(more: list[Any]) -> None:
+    def tree(kind: str) -> dict[str, Any]:
+        # As pydantic 1 and others write a reference that has a description.
+        inner = {"description": "", "allOf": [{"$ref": "#/$defs/Node"}, *more]}
+        node = {
+            "type": "object",
+            "properties": {"leaf": {"type": kind}, "left": inner, "right": {**inner}},
+        }
+        return {"$ref": "#/$defs/Node", "$defs": {"Node": node}}
+
+    assert compare(tree("string"), tree("string")) == []
     (change,) = compare(tree("string"), tree("integer"))
     assert change.path == "value.leaf"
 
