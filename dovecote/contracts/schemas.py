@@ -1,6 +1,7 @@
 """Make the JSON Schema of a class of values, as `outbox.values` writes its objects."""
 
 from collections.abc import Mapping
+from enum import Flag
 from typing import Any
 
 import msgspec
@@ -77,6 +78,11 @@ class _Written(GenerateJsonSchema):
             made = {"type": "string", "format": "decimal"}
         return _limited(made, schema)
 
+    def enum_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401  # as above
+        """Return the schema of an enumeration."""
+        made = super().enum_schema(schema)
+        return _combined(made) if issubclass(schema["cls"], Flag) else made
+
     def datetime_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401  # as above
         """Return the schema of a datetime."""
         return _limited(super().datetime_schema(schema), schema)
@@ -98,7 +104,18 @@ class _Written(GenerateJsonSchema):
         made = super().dict_schema(schema)
         if (schema.get("keys_schema") or {}).get("type") == "int":
             made.setdefault("propertyNames", _WHOLE)
+        names = self.resolve_ref_schema(made.get("propertyNames") or {})
+        if "enum" in names and names.get("type") != "string":
+            made["propertyNames"] = {"enum": sorted(map(str, names["enum"]))}
+        elif names.get("type") == "integer":
+            made["propertyNames"] = _WHOLE
         return made
+
+
+def _combined(made: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of flags: a sum of them is a number that no list of them has."""
+    kept = {name: each for name, each in made.items() if name not in {"enum", "const"}}
+    return {**kept, "type": "integer"}
 
 
 def _limited(made: dict[str, Any], schema: Any) -> dict[str, Any]:  # noqa: ANN401  # as above
@@ -129,14 +146,18 @@ def _by_msgspec(kind: Any) -> dict[str, Any]:  # noqa: ANN401  # as above
     if not isinstance(info, _CLASSES):
         msg = "it is no class with fields"
         raise TypeError(msg)
-    classes = _classes(info)
-    kinds = [kind, *(each.cls for each in classes if each.cls is not kind)]
+    found = _classes(info)
+    kinds = [kind, *(each.cls for each in found if each.cls is not kind)]
     (reference, *others), definitions = msgspec.json.schema_components(
         kinds, schema_hook=hook, ref_template=_REFS
     )
     references = dict(zip(kinds, [reference, *others], strict=True))
-    for each in classes:
-        _with_formats(each, definitions[references[each.cls]["$ref"].removeprefix(_PREFIX)])
+    for each in found:
+        name = references[each.cls]["$ref"].removeprefix(_PREFIX)
+        if isinstance(each, found_by.EnumType):
+            definitions[name] = _combined(definitions[name])
+        else:
+            _with_formats(each, definitions[name])
     if clash := set(inner) & set(definitions):
         msg = f"two classes are called {min(clash)}"
         raise TypeError(msg)
@@ -144,7 +165,7 @@ def _by_msgspec(kind: Any) -> dict[str, Any]:  # noqa: ANN401  # as above
 
 
 def _classes(info: Any) -> list[Any]:  # noqa: ANN401  # msgspec's own
-    """Return the descriptions of all classes with fields that a type leads to, each once."""
+    """Return the descriptions of all classes with fields, or of flags, that a type leads to."""
     found: dict[Any, Any] = {}
     waiting = [info]
     while waiting:
@@ -154,6 +175,8 @@ def _classes(info: Any) -> list[Any]:  # noqa: ANN401  # msgspec's own
                 continue
             found[each.cls] = each
             waiting += [field.type for field in each.fields]
+        elif isinstance(each, found_by.EnumType) and issubclass(each.cls, Flag):
+            found[each.cls] = each
         waiting += _inner(each)
     return [*found.values()]
 
@@ -215,6 +238,8 @@ def _names(info: Any) -> Mapping[str, Any] | None:  # noqa: ANN401  # as above
     while isinstance(info, found_by.Metadata):
         info = info.type
     match info:
+        case found_by.EnumType() if issubclass(info.cls, Flag):
+            return _WHOLE
         case found_by.EnumType():
             return {"enum": sorted(str(each.value) for each in info.cls)}
         case found_by.LiteralType():

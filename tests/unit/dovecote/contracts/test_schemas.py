@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from enum import Enum, IntEnum
+from enum import Enum, Flag, IntEnum, IntFlag
 from typing import Any, Literal
 from uuid import UUID
 
@@ -32,6 +32,30 @@ class Color(Enum):
 class Level(IntEnum):
     LOW = 1
     HIGH = 2
+
+
+class Mode(IntFlag):
+    READ = 1
+    WRITE = 2
+
+
+class Sole(Flag):
+    ONE = 1
+
+
+@dataclass
+class Rights:
+    mode: Mode
+    more: list[Sole]
+    by_mode: dict[Mode, Mode | None]
+    by_level: dict[Level, int]
+
+
+class RightsModel(pydantic.BaseModel):
+    mode: Mode
+    more: list[Sole]
+    by_mode: dict[Mode, Mode | None]
+    by_level: dict[Level, int]
 
 
 class Address(pydantic.BaseModel):
@@ -132,6 +156,21 @@ def validator(kind: Any) -> Draft202012Validator:
     for name, check in CHECKED.items():
         checker.checks(name, ValueError)(check)
     return Draft202012Validator(schema, format_checker=checker)
+
+
+BOTH = Mode.READ | Mode.WRITE
+RIGHTS = Rights(BOTH, [Sole(0)], {BOTH: BOTH}, {Level.LOW: 1})
+RIGHTS_MODEL = RightsModel(
+    mode=BOTH, more=[Sole(0)], by_mode={BOTH: BOTH}, by_level={Level.LOW: 1}
+)
+
+
+@pytest.mark.parametrize("value", [RIGHTS, RIGHTS_MODEL])
+def test_a_sum_of_flags_and_numbers_as_keys_are_valid(value: object) -> None:
+    found = json.loads(as_json(value))
+    assert [*validator(type(value)).iter_errors(found)] == []
+    for wrong in ({"mode": "READ"}, {"by_mode": {"READ": None}}, {"by_level": {"3": 1}}):
+        assert not validator(type(value)).is_valid({**found, **wrong})
 
 
 @pytest.mark.parametrize(
