@@ -8,6 +8,9 @@ from typing import Any
 from dedup.retries.backoff import Failure
 from outbox.errors import DovecoteError
 
+# By default the ceiling of tenacity's exponential waits is longer than a `timedelta` can be.
+_MOST_SECONDS = timedelta.max.days * 86_400.0
+
 
 class AttemptFailed(DovecoteError):
     """The exception that waits and stops see: the error, as its text."""
@@ -30,7 +33,7 @@ class Tenacity:
         """Return the wait before the next attempt; None: `stop` says that was the last one."""
         state = _State(failure)
         # Compute the wait first, because `stop_before_delay` looks at it.
-        state.upcoming_sleep = seconds = max(0.0, float(self.wait(state)))
+        state.upcoming_sleep = seconds = min(max(0.0, float(self.wait(state))), _MOST_SECONDS)
         return None if self.stop(state) else timedelta(seconds=seconds)
 
 

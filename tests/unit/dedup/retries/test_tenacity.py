@@ -24,6 +24,13 @@ def test_waits_grow_with_the_attempt() -> None:
     assert waits == [timedelta(seconds=seconds) for seconds in (1, 2, 4, 8, 10)] + [None]
 
 
+def test_a_wait_that_is_longer_than_time_itself_is_the_longest_there_is() -> None:
+    patience = Tenacity(tenacity.wait_exponential(), tenacity.stop_never)
+
+    assert patience.after(failed(48)) == timedelta(days=timedelta.max.days)
+    assert patience.after(failed(5_000)) == timedelta(days=timedelta.max.days)
+
+
 @pytest.mark.parametrize("stop", [tenacity.stop_after_delay, tenacity.stop_before_delay])
 def test_a_stop_by_time_looks_at_the_time_since_the_first_attempt(
     stop: type[tenacity.stop_after_delay],
