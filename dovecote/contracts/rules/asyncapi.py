@@ -100,8 +100,11 @@ def _moved(schema: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401  # any
         if key == "$ref" and isinstance(value, str) and value.startswith(_DEFS):
             inner = value.removeprefix(_DEFS)
             found[key] = _COMPONENTS + names.get(inner, _safe(inner))
-        elif key == "mapping" and isinstance(value, dict):
-            found[key] = {tag: _moved({"$ref": to}, names)["$ref"] for tag, to in value.items()}
+        elif key == "properties" and isinstance(value, dict):
+            # A field may be called as a keyword is.
+            found[key] = {field: _moved(each, names) for field, each in value.items()}
+        elif key in {"default", "const", "enum"}:
+            found[key] = value
         elif key == "discriminator" and isinstance(value, dict):
             # AsyncAPI's discriminator is the name of a property alone.
             found[key] = value.get("propertyName", "")

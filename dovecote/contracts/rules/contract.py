@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeAlias
 
+from dovecote.contracts.rules.form import misplaced
 from outbox.errors import BadSettings
 
 FORMAT = 1
@@ -15,6 +16,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 Schema: TypeAlias = Mapping[str, Any] | bool
 
+_MOST_SAID = 200
 _TEXTS = ("key", "subject", "source", "dataschema", "class")
 
 
@@ -134,6 +136,9 @@ def entry(given: object, where: str) -> Contract:
         raise BadSettings(msg)
     if not isinstance(given.get("schema"), dict):
         msg = f"{where} has no schema"
+        raise BadSettings(msg)
+    if (part := misplaced(given["schema"])) is not None:
+        msg = f"{where}: {part[:_MOST_SAID]} is not of the form of JSON Schema 2020-12"
         raise BadSettings(msg)
     return Contract(
         topic=given["topic"],

@@ -215,6 +215,17 @@ def test_two_classes_of_one_name_are_refused(shop: Write) -> None:
         ({"dovecote": 1, "contracts": [{**VALID, "key": 3}]}, "contract 1: key is no text"),
         ({"dovecote": 1, "contracts": [{**VALID, "version": "2"}]}, "version '2' is no number"),
         ({"dovecote": 1, "contracts": [{**VALID, "schema": 3}]}, "contract 1 has no schema"),
+        *(
+            ({"dovecote": 1, "contracts": [{**VALID, "schema": schema}]}, f"schema{said} is not")
+            for schema, said in (
+                ({"properties": {"a": {"items": [{}]}}}, ".properties.a.items"),
+                ({"$defs": {"a": {"properties": [1]}}}, ".$defs.a.properties"),
+                ({"anyOf": [{"required": True}]}, ".anyOf[0].required"),
+                ({"type": [{}]}, ".type"),
+                ({"enum": 3}, ".enum"),
+                ({"additionalProperties": None}, ".additionalProperties"),
+            )
+        ),
         ({"dovecote": 1, "contracts": [VALID, VALID]}, "has t/T twice"),
     ],
 )
@@ -254,6 +265,11 @@ def test_a_registry_with_schemas_of_others_or_away_is_said(registry: Registry) -
     other = "/subjects/drafts-Drafted/versions"
     registry.registered.append((other, {"schema": json.dumps({"type": "object"})}))
     assert "drafts/Drafted  value.id: it is added, and required" in contracts(*words).output
+    draft_4 = {"type": "object", "properties": {"id": {"required": True}}}
+    registry.registered.append((other, {"schema": json.dumps(draft_4)}))
+    raised = contracts(*words).exception
+    assert isinstance(raised, RegistryRefused)
+    assert "schema.properties.id.required is not of the form of JSON Schema" in str(raised)
     registry.registered.append((other, {"schema": '"string"'}))
     raised = contracts(*words).exception
     assert isinstance(raised, RegistryRefused)

@@ -66,6 +66,20 @@ def test_the_parts_are_those_that_the_specification_wants() -> None:
     assert message["bindings"]["kafka"]["key"]["description"] == "The field id."
 
 
+def test_fields_may_be_called_as_keywords_are() -> None:
+    fields = {name: {"$ref": "#/$defs/A"} for name in ("discriminator", "mapping", "$ref", "enum")}
+    schema: dict[str, Any] = {
+        "properties": fields,
+        "$defs": {"A": {"default": {"discriminator": {}}}},
+    }
+    made = document([Contract("t", "T", schema=schema)], title="", version="1")
+    found = made["components"]["schemas"]
+    assert found["t.T"]["properties"] == {
+        name: {"$ref": "#/components/schemas/t.T.A"} for name in fields
+    }
+    assert found["t.T.A"] == schema["$defs"]["A"]
+
+
 def test_the_specifications_own_schema_takes_it() -> None:
     path = os.environ.get(OFFICIAL)
     if not path:
