@@ -55,14 +55,15 @@ class _Comparison:
     def __init__(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         self._old, self._new = old, new
         self._met: set[tuple[str, str]] = set()
-        self._walked: set[tuple[int, int]] = set()
+        # It keeps both, so that no later one is at the same place in memory.
+        self._walked: dict[tuple[int, int], tuple[Schema, Schema]] = {}
 
     def schemas(self, path: str, old: Schema, new: Schema) -> Iterator[Change]:
         if not isinstance(old, bool) and not isinstance(new, bool):
             # A reference beside other keywords may lead back here without a definition's name.
             if (pair := (id(old), id(new))) in self._walked:
                 return
-            self._walked.add(pair)
+            self._walked[pair] = old, new
         if path.count(".") + path.count("[") > _DEEPEST:
             yield not_judged(path[:_MOST_SAID], "it is nested too deeply to be compared")
             return
