@@ -1,6 +1,7 @@
 """A real Apache Kafka broker, alone in its cluster by default, in a folder of its own."""
 
 import base64
+import json
 import logging
 import os
 import time
@@ -198,7 +199,8 @@ class Kafka(Server):
             **self._settings,
             **listeners,
             "controller.quorum.voters": self._voters(),
-            "log.dirs": str(self.directory / "data"),
+            # Relative, because Kafka takes a comma in a path for the end of it.
+            "log.dirs": "data",
         }
         return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
@@ -247,5 +249,6 @@ def new_cluster_id() -> str:
 
 
 def _escaped(value: str) -> str:
-    """Return `value` in the syntax of a Java properties file."""
-    return value.replace("\\", "\\\\")
+    """Return `value` in the syntax of a Java properties file, which Java reads as Latin-1."""
+    # JSON writes other characters as Java reads them, one `\uXXXX` for each unit of UTF-16.
+    return "".join(c if c.isascii() else json.dumps(c)[1:-1] for c in value.replace("\\", r"\\"))

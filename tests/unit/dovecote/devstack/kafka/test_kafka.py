@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 from dovecote.devstack.kafka.kafka import Kafka
@@ -31,6 +32,22 @@ def test_settings_of_the_caller_win(tmp_path: Path) -> None:
 
     assert properties(kafka)["group.initial.rebalance.delay.ms"] == "7"
     assert properties(kafka)["new"] == "a\\\\b"
+
+
+def test_the_data_is_in_its_folder_whatever_that_is_called(tmp_path: Path) -> None:
+    assert properties(Kafka(tmp_path / "a,b"))["log.dirs"] == "data"
+
+
+def test_java_reads_a_setting_of_any_characters_as_it_is(tmp_path: Path) -> None:
+    path = 'Jörg 1" 🕊/store.p12'
+
+    told = properties(Kafka(tmp_path, settings={"new": path}))["new"]
+
+    # Java reads the file as Latin-1, with `\uXXXX` for all else.
+    assert told.isascii()
+    units = re.sub(r"\\u([0-9a-f]{4})", lambda found: chr(int(found[1], 16)), told)
+    read = units.encode("utf-16", "surrogatepass").decode("utf-16")
+    assert read == path
 
 
 def test_the_address_is_the_same_for_every_broker_on_the_same_data(tmp_path: Path) -> None:
