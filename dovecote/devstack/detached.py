@@ -101,7 +101,7 @@ class StackState:
             return cls(directory=Path(held["directory"]), members=members)
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             msg = f"{file} does not hold the state of a stack ({error!r}); move it out of the way"
             raise StackError(msg) from error
 
@@ -153,6 +153,21 @@ class StackState:
         return len(self.members) > 1 and all(one.running for one in self.members.values())
 
 
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say in one line what the system refuses: a disk may be full, a folder may be a file."""
+    try:
+        yield
+    except OSError as error:
+        msg = (
+            f"the stack cannot use {error.filename or 'one of its folders'}: "
+            f"{error.strerror or error}; make room or allow it, or name other folders: "
+            "--directory for data, and DOVECOTE_CACHE for what is fetched"
+        )
+        raise StackError(msg) from error
+
+
+@_explained()
 def up(
     home: Path | None,
     progress: Progress | None = None,
@@ -216,12 +231,14 @@ def _refuse_others(state: StackState, asked: Mapping[str, str | None]) -> None:
             known.of_data(state.directory, member.version, asked[name.partition("-")[0]])
 
 
+@_explained()
 def down(home: Path | None) -> bool:
     """
     End the servers that `up` started for `home`; return whether any ran.
 
     Raises:
         ServerFailed: one did not end.
+        StackError: its folder or file cannot be used.
     """
     place = (home or DEFAULT_HOME).absolute()
     if not place.is_dir():
@@ -233,8 +250,14 @@ def down(home: Path | None) -> bool:
     return bool(running)
 
 
+@_explained()
 def status(home: Path | None) -> StackState | None:
-    """Return the state of the stack of `home`; None if it was never started."""
+    """
+    Return the state of the stack of `home`; None if it was never started.
+
+    Raises:
+        StackError: its folder or file cannot be used.
+    """
     return StackState.read((home or DEFAULT_HOME).absolute())
 
 

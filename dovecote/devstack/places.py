@@ -17,6 +17,7 @@ LOOPBACK = "127.0.0.1"
 # Below every system's range for outgoing connections: a client's socket cannot take the port of a
 # server that is down.
 _PORTS = range(15_000, 32_000)
+_VALID = range(1, 65_536)
 
 
 class User(NamedTuple):
@@ -27,10 +28,19 @@ class User(NamedTuple):
 
 
 def cache() -> Path:
-    """Return the folder for everything that is fetched or made once: `DOVECOTE_CACHE`."""
+    """
+    Return the folder for everything that is fetched or made once: `DOVECOTE_CACHE`.
+
+    Raises:
+        StackError: none is named, and the user has no home.
+    """
     if given := os.environ.get("DOVECOTE_CACHE"):
         return Path(given).absolute()
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError as error:
+        msg = "this user has no home for what is fetched once; set DOVECOTE_CACHE to a folder"
+        raise StackError(msg) from error
     return Path(base).absolute() / "dovecote"
 
 
@@ -122,13 +132,23 @@ def kept_port(file: Path) -> tuple[int, socket.socket]:
 
     Otherwise write a new one to `file`.
     """
-    if file.exists() and (held := _held(port := int(file.read_text()))) is not None:
-        return port, held
+    kept = _noted(file)
+    if kept is not None and (held := _held(kept)) is not None:
+        return kept, held
     # Another process may take a port in the moment between the look and the hold.
     while (held := _held(port := free_port())) is None:
         pass
     file.write_text(f"{port}\n")
     return port, held
+
+
+def _noted(file: Path) -> int | None:
+    """Return the port in `file`; None if it holds none, as after a full disk."""
+    try:
+        port = int(file.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return port if port in _VALID else None
 
 
 def _held(port: int) -> socket.socket | None:

@@ -121,7 +121,8 @@ class Kafka(Server):
     def _kept_version(self) -> str | None:
         """Return the version that made the data; None if there is no data."""
         file = self._version_file
-        return file.read_text().strip() if file.exists() else None
+        # A full disk leaves an empty file.
+        return (file.read_text().strip() or None) if file.exists() else None
 
     @property
     def ports(self) -> tuple[int, int]:

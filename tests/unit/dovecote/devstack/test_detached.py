@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dovecote.devstack.detached import Member, StackState, default_directory, down, status
+from dovecote.devstack.detached import Member, StackState, default_directory, down, status, up
 from dovecote.devstack.errors import StackError
 from dovecote.devstack.places import is_reachable
 from dovecote.devstack.postgres.postgres import server_user
@@ -38,12 +38,39 @@ def test_where_nothing_was_started_there_is_no_state(tmp_path: Path) -> None:
     assert not down(tmp_path / "none")
 
 
-@pytest.mark.parametrize("text", ["no JSON", "{}", '{"members": {"kafka": {"pid": 1}}}'])
+@pytest.mark.parametrize(
+    "text", ["no JSON", "{}", "[]", '{"members": []}', '{"members": {"kafka": {"pid": 1}}}']
+)
 def test_a_file_that_is_no_state_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "state.json").write_text(text)
 
     with pytest.raises(StackError, match=r"state.json does not hold the state of a stack"):
         status(tmp_path)
+
+
+def test_a_folder_that_cannot_be_used_is_named_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    (tmp_path / "state.json").mkdir()
+
+    for asks in (status, down):
+        with pytest.raises(StackError, match=r"cannot use .*/state\.json: Is a directory"):
+            asks(tmp_path)
+    with pytest.raises(StackError, match=r"cannot use .*/file: File exists.*--directory"):
+        up(file)
+    with pytest.raises(StackError, match=r"cannot use .*/file/state\.json: Not a directory"):
+        status(file)
+
+
+def test_a_current_folder_that_is_gone_is_an_error_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    with pytest.raises(StackError, match="cannot use one of its folders: No such file"):
+        status(None)
 
 
 def test_a_stack_runs_only_when_both_servers_do(tmp_path: Path) -> None:

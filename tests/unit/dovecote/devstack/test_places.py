@@ -51,6 +51,15 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
     assert cache() == Path.home() / ".cache/dovecote"
 
 
+def test_a_user_without_a_home_is_asked_for_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_CACHE_HOME", "DOVECOTE_CACHE", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)  # as of a container under any number
+
+    with pytest.raises(StackError, match="set DOVECOTE_CACHE"):
+        cache()
+
+
 @pytest.mark.usefixtures("_open_parents")
 def test_a_closed_parent_keeps_a_stranger_out(folder: Path) -> None:
     assert is_reachable(folder, STRANGER)
@@ -124,6 +133,17 @@ def test_a_port_is_kept_over_runs_unless_somebody_took_it(tmp_path: Path) -> Non
         another = _kept(file)
     assert another != port
     assert _kept(file) == another
+
+
+@pytest.mark.parametrize("text", [b"", b"port", b"\xff", b"0\n", b"-1\n", b"99999\n"])
+def test_a_file_that_holds_no_port_gets_a_new_one(tmp_path: Path, text: bytes) -> None:
+    file = tmp_path / "port"
+    file.write_bytes(text)  # a full disk leaves an empty one
+
+    port = _kept(file)
+
+    assert port in places._PORTS
+    assert _kept(file) == port
 
 
 def test_a_port_that_somebody_takes_before_it_is_held_is_passed_over(

@@ -2,6 +2,7 @@ import re
 from pathlib import Path
 
 from dovecote.devstack.kafka.kafka import Kafka
+from dovecote.devstack.versions import KAFKA
 
 
 def properties(kafka: Kafka) -> dict[str, str]:
@@ -52,3 +53,9 @@ def test_java_reads_a_setting_of_any_characters_as_it_is(tmp_path: Path) -> None
 
 def test_the_address_is_the_same_for_every_broker_on_the_same_data(tmp_path: Path) -> None:
     assert Kafka(tmp_path).bootstrap == Kafka(tmp_path).bootstrap
+
+
+def test_a_version_that_a_full_disk_kept_from_being_noted_is_the_default(tmp_path: Path) -> None:
+    (tmp_path / "version").touch()
+
+    assert Kafka(tmp_path).version == KAFKA.default
