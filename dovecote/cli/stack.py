@@ -36,6 +36,13 @@ _CUT = {
     CutFrom.BOTH: "the other brokers and its clients",
 }
 
+# With these, libpq goes to another server than the one whose address it gets, or refuses it.
+_ELSEWHERE = (
+    *("PGHOSTADDR", "PGSERVICE", "PGSERVICEFILE", "PGTARGETSESSIONATTRS"),
+    *("PGSSLMODE", "PGSSLNEGOTIATION", "PGSSLROOTCERT", "PGREQUIRESSL", "PGGSSENCMODE"),
+    *("PGCHANNELBINDING", "PGREQUIREAUTH", "PGREQUIREPEER"),
+)
+
 DirectoryOption = Annotated[
     Path | None,
     typer.Option(
@@ -50,6 +57,11 @@ def _detached(name: str = "detached") -> ModuleType:
     """Return what runs servers without a parent; it needs the extra `stack`."""
     with needs("stack", user="the stack"):
         return import_module(f"dovecote.devstack.{name}")
+
+
+def _forget_others() -> list[str]:
+    """Unset the variables that lead libpq to another server; return their names."""
+    return [name for name in _ELSEWHERE if os.environ.pop(name, None) is not None]
 
 
 @stack.command()
@@ -89,6 +101,7 @@ def up(
     detached = _detached()
     asked = {detached.SPARK: spark, detached.S3_SERVER: s3}
     more = [name for name, is_asked in asked.items() if is_asked]
+    _forget_others()
     state, was_up = detached.up(
         directory, brokers=brokers, postgres=postgres, kafka=kafka, more=more
     )
@@ -186,6 +199,8 @@ def env(directory: DirectoryOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         typer.echo(json.dumps(variables))
         return
+    for name in _forget_others():
+        typer.echo(f"unset {name}")
     for name, value in variables.items():
         typer.echo(f"export {name}={shlex.quote(value)}")
 
@@ -207,6 +222,7 @@ def psql(
     """
     state = _running(directory)
     program = str(_detached("postgres.programs").client("psql"))
+    _forget_others()
     sys.stdout.flush()
     os.execve(program, [program, *(arguments or ())], {**os.environ, **state.variables()})  # noqa: S606  # psql itself
 
