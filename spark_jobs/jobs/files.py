@@ -70,6 +70,6 @@ def _loaded(file: Path, environ: Mapping[str, str]) -> AnyJob:
 def _type(file: Path) -> str:
     try:
         operator = tomllib.loads(file.read_text(encoding="utf-8")).get("operator")
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return ""  # the loader reports what is wrong
     return str(operator.get("type", "")) if isinstance(operator, dict) else ""

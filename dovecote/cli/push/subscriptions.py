@@ -232,7 +232,7 @@ def _read(file: Path) -> dict[str, Any]:
     except OSError as error:
         msg = f"cannot read {file}: {error.strerror}"
         raise BadSettings(msg) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         language = "TOML" if file.suffix == ".toml" else "JSON (a TOML file ends in .toml)"
         msg = f"{file} is not {language}: {error}"
         raise BadSettings(msg) from error

@@ -34,8 +34,18 @@ def load(model: type[M], file: Path | None, *, prefix: str, environ: Mapping[str
     Raises:
         BadSettings: the file cannot be read, or a setting is missing, unknown or impossible.
     """
-    data = _read(file) if file is not None else {}
     origin = f"{file} and {prefix}_*" if file is not None else f"{prefix}_*"
+    try:
+        return _load(model, file, origin, prefix=prefix, environ=environ)
+    except RecursionError:
+        msg = f"bad settings ({origin}): a table or list nests too deeply"
+        raise BadSettings(msg) from None
+
+
+def _load(
+    model: type[M], file: Path | None, origin: str, *, prefix: str, environ: Mapping[str, str]
+) -> M:
+    data = _read(file) if file is not None else {}
     try:
         for path, name in _from_environment(prefix, environ):
             _set(data, path, {"env": name})
@@ -58,7 +68,7 @@ def _read(file: Path) -> dict[str, Any]:
     except OSError as error:
         msg = f"cannot read {file}: {error.strerror}"
         raise BadSettings(msg) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # also of a number with thousands of digits
         msg = f"{file} is not TOML: {error}"
         raise BadSettings(msg) from error
 

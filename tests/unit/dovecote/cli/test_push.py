@@ -131,6 +131,8 @@ def test_what_is_loaded_is_left_out_of_collections_before_it_serves(
 def test_a_file_of_toml_is_told_what_is_wrong_with_its_toml(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text('id = "a')
     assert "a.toml is not TOML: " in wrong("subscribe", str(tmp_path / "a.toml"))
+    (tmp_path / "a.toml").write_text("a = " + "[" * 3_000)
+    assert "a.toml is not TOML: " in wrong("subscribe", str(tmp_path / "a.toml"))
 
 
 def test_the_list_says_what_holds_a_subscription_up(monkeypatch: pytest.MonkeyPatch) -> None:
