@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeAlias
@@ -48,6 +48,7 @@ BUCKET = "checkpoints"
 _OF = {SPARK: MASTER, S3_SERVER: S3_SERVER}
 # Each worker may run two executors of one core, or one of two.
 _CORES = 2
+_NONE = Process(0, "")
 
 Servers: TypeAlias = dict[str, tuple[Server, Callable[[], str]]]
 """The servers of a stack by their names, each with a function for its address."""
@@ -98,7 +99,13 @@ class StackState:
                 )
                 for name, member in held["members"].items()
             }
-            return cls(directory=Path(held["directory"]), members=members)
+            directory = Path(held["directory"])
+            other = directory / "state.json"
+            if other.exists() and not other.samefile(file):
+                # The folder was copied from that of another stack, whose servers these are.
+                directory = home
+                members = {n: replace(m, server=_NONE, keeper=_NONE) for n, m in members.items()}
+            return cls(directory=directory, members=members)
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,27 @@ def test_a_state_is_read_as_it_was_written(tmp_path: Path) -> None:
 
     assert StackState.read(tmp_path) == state
     assert [file.name for file in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_a_copy_of_a_stack_has_a_folder_and_servers_of_its_own(tmp_path: Path) -> None:
+    me = Process.of(os.getpid())
+    assert me is not None
+    stack, copied, link = tmp_path / "stack", tmp_path / "copied", tmp_path / "link"
+    stack.mkdir()
+    link.symlink_to(stack)
+    members = {"postgres": member(me), "kafka-1": member(me), "kafka-2": member(me)}
+    state = StackState(directory=stack, members=members)
+    state.write(stack)
+    shutil.copytree(stack, copied)
+
+    copy = StackState.read(copied)
+
+    assert copy is not None
+    assert copy.directory == copied
+    assert not copy.running
+    assert not down(copied)
+    assert copy.brokers == state.brokers
+    assert StackState.read(stack) == StackState.read(link) == state
 
 
 def test_a_state_is_for_its_owners_eyes(tmp_path: Path) -> None:
