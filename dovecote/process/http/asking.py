@@ -60,8 +60,8 @@ def _body(answer: HTTPResponse, seconds: float, most: int | None) -> bytes:
     while most is None or len(found) < most:
         part = answer.read1(_PART if most is None else min(_PART, most - len(found)))
         found += part
-        if not part and answer.length:
-            raise IncompleteRead(bytes(found), answer.length)
+        if not part and (lacking := getattr(answer, "length", None)):
+            raise IncompleteRead(bytes(found), lacking)
         if not part:
             break
         if time.monotonic() > until:
