@@ -68,10 +68,7 @@ def demo(
     # The demo loads these only as it goes, when there is a folder already.
     require(*_NEEDED, extra="demo", user="the demo")
     java()
-    if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        msg = f"--keep {keep} exists and is not an empty folder; name a new one"
-        raise BadSettings(msg)
-    directory = (keep or Path(tempfile.mkdtemp(prefix="dovecote-demo-"))).absolute()
+    directory = _folder(keep)
     signal.signal(signal.SIGTERM, _interrupt)
     console = Console(stderr=as_json)
     try:
@@ -94,6 +91,28 @@ def demo(
     if not outcome.is_well:
         msg = "the numbers do not agree"
         raise DovecoteError(msg)
+
+
+def _folder(keep: Path | None) -> Path:
+    """
+    Return a new folder, or the one that is named.
+
+    Raises:
+        BadSettings: it is no empty folder, or cannot be made.
+    """
+    try:
+        if keep is None:
+            return Path(tempfile.mkdtemp(prefix="dovecote-demo-")).absolute()
+        keep.mkdir(parents=True, exist_ok=True)
+        if not any(keep.iterdir()):
+            return keep.absolute()
+    except OSError as error:
+        msg = (
+            f"the demo cannot use {error.filename}: {error.strerror}; name another folder (--keep)"
+        )
+        raise BadSettings(msg) from error
+    msg = f"--keep {keep} exists and is not an empty folder; name a new one"
+    raise BadSettings(msg)
 
 
 def _interrupt(_: int, __: FrameType | None) -> None:

@@ -58,7 +58,8 @@ def require_name(schema: str) -> None:
         BadSettings: it cannot.
     """
     # A `%` would be a placeholder in every statement with parameters.
-    if not schema or "\0" in schema or "%" in schema:
+    # A byte of a command line that is no UTF-8 comes as half of a surrogate pair.
+    if not schema or re.search("[\0%\ud800-\udfff]", schema):
         msg = f"{schema!r} is not a schema name that can be used"
         raise BadSettings(msg)
     if len(schema.encode()) > _LONGEST_NAME:

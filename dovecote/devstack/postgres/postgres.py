@@ -156,9 +156,10 @@ class Postgres(Server):
         Until somebody has reaped it, its process exists, and its lock file holds.
         """
         lock = self.data / "postmaster.pid"
-        if not lock.exists():
-            return
-        pid = int(lock.read_text().split(maxsplit=1)[0])
+        try:
+            pid = int(lock.read_text().partition("\n")[0])
+        except (FileNotFoundError, ValueError):
+            return  # after a full disk it may be empty, which Postgres says itself
         deadline = time.monotonic() + _REAP_SECONDS
         while psutil.pid_exists(pid) and Process.of(pid) is None and time.monotonic() < deadline:
             threading.Event().wait(_REAP_POLL_SECONDS)

@@ -116,3 +116,10 @@ def test_a_directory_that_postgres_cannot_reach_is_refused_with_the_way_out(
 
     with pytest.raises(StackError, match="choose a folder all of whose parents it may search"):
         Postgres(closed / "postgres").start()
+
+
+def test_an_empty_lock_file_is_left_to_postgres(tmp_path: Path) -> None:
+    postgres = Postgres(tmp_path)
+    postgres.data.mkdir(parents=True)
+    (postgres.data / "postmaster.pid").touch()
+    postgres._wait_for_the_last_one()
