@@ -86,6 +86,7 @@ class Lease:
     def __init__(self, dsn: str, schema: str, subscription: str) -> None:
         self._dsn, self._schema, self._name = dsn, schema, f"lease {subscription}"
         self._ends = threading.Event()
+        self._decides = threading.Lock()
         self._say_at = math.inf
         self._conn: Connection | None = None
         self._watching: threading.Thread | None = None
@@ -99,11 +100,7 @@ class Lease:
         self._say_at = time.monotonic() + _LONG_SECONDS
         while not self._ends.is_set():
             try:
-                if self._taken():
-                    self._watching = threading.Thread(
-                        target=self._watch, args=(lost,), name="lease", daemon=True
-                    )
-                    self._watching.start()
+                if self._taken() and self._begins(lost):
                     return True
             except psycopg.OperationalError as error:
                 _log.warning("%s cannot be started yet: %s", self._name, first_line(error))
@@ -113,14 +110,27 @@ class Lease:
         return False
 
     def give_up(self) -> None:
-        """Stop waiting for it."""
-        self._ends.set()
+        """Stop waiting for it; one that is taken already is kept."""
+        with self._decides:
+            if self._watching is None:
+                self._ends.set()
 
     def close(self) -> None:
         """Release it to others."""
         self._ends.set()
         if self._watching is not None:
             self._watching.join()
+
+    def _begins(self, lost: Callable[[], object]) -> bool:
+        """Watch the connection from now on, unless `give_up` came first."""
+        with self._decides:
+            if self._ends.is_set():
+                return False
+            self._watching = threading.Thread(
+                target=self._watch, args=(lost,), name="lease", daemon=True
+            )
+            self._watching.start()
+            return True
 
     def _taken(self) -> bool:
         if self._conn is None:
