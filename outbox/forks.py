@@ -47,6 +47,8 @@ def stay(before: int, error: BaseException | None = None) -> None:
     status = 0 if error is None else 1
     if isinstance(error, SystemExit) and isinstance(error.code, int | None):
         status = (error.code or 0) & 0xFF
+    elif isinstance(error, SystemExit):
+        sys.stderr.write(f"{error.code}\n")
     elif error is not None:
         traceback.print_exception(error)
     for stream in (sys.stdout, sys.stderr):

@@ -3,13 +3,14 @@
 import inspect
 import json
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Union, get_args, get_origin
 
 import msgspec
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic.dataclasses import rebuild_dataclass
 
 from dedup.rules.policies.decode import Misfit, with_value
 from dedup.rules.record import Record
@@ -149,16 +150,43 @@ def _class(handler: str, kind: Any) -> _Class:  # noqa: ANN401  # as above
     type_, version = (None, None) if known is None else (known.type, known.version)
     try:
         if hasattr(kind, "__pydantic_serializer__"):
-            if not getattr(kind, "__pydantic_complete__", True) and hasattr(kind, "model_rebuild"):
-                kind.model_rebuild()  # raises here, and not at each record
+            _complete(kind)
             adapter = TypeAdapter(kind)
             return _Class(kind, type_, version, adapter.validate_json, adapter.validate_python)
         decoder = msgspec.json.Decoder(kind, dec_hook=partial(_inner, is_json=True))
+        for inner in _of_pydantic(kind):
+            _complete(inner)
         convert = partial(msgspec.convert, type=kind, dec_hook=partial(_inner, is_json=False))
         return _Class(kind, type_, version, decoder.decode, convert)
-    except (TypeError, NameError) as error:
+    except (TypeError, NameError, PydanticUserError) as error:
         msg = f"handler {handler}: no values of {kind!r} can be decoded: {error}"
         raise BadSettings(msg) from error
+
+
+def _complete(kind: Any) -> None:  # noqa: ANN401  # as above
+    """Resolve names that a class of pydantic could not: it raises here, and not at each record."""
+    if getattr(kind, "__pydantic_complete__", True):
+        return
+    if hasattr(kind, "model_rebuild"):
+        kind.model_rebuild()
+    else:
+        rebuild_dataclass(kind)
+
+
+def _of_pydantic(kind: Any) -> Iterator[Any]:  # noqa: ANN401  # as above
+    """Yield the classes of pydantic within one that msgspec knows."""
+    seen: set[int] = set()
+    waiting: list[Any] = [msgspec.inspect.type_info(kind)]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, tuple):
+            waiting += each
+        elif isinstance(each, msgspec.Struct) and id(each) not in seen:
+            seen.add(id(each))  # a class may contain itself
+            if isinstance(each, msgspec.inspect.CustomType):
+                yield from [each.cls] if hasattr(each.cls, "__pydantic_serializer__") else []
+            else:
+                waiting += [getattr(each, name) for name in each.__struct_fields__]
 
 
 def _inner(kind: Any, given: object, *, is_json: bool) -> object:  # noqa: ANN401  # as above

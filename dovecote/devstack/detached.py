@@ -84,6 +84,9 @@ class StackState:
         """
         Return the state stored in `home`; None if nothing was ever started there.
 
+        If `home` was copied from that of another stack, its servers are not ours, nor is its data
+        unless that was copied, too.
+
         Raises:
             StackError: the file is not one of ours.
         """
@@ -100,9 +103,11 @@ class StackState:
                 for name, member in held["members"].items()
             }
             directory = Path(held["directory"])
-            other = directory / "state.json"
+            first = Path(held.get("home", directory))
+            other = first / "state.json"
             if other.exists() and not other.samefile(file):
-                # The folder was copied from that of another stack, whose servers these are.
+                if directory != first:
+                    return None
                 directory = home
                 members = {n: replace(m, server=_NONE, keeper=_NONE) for n, m in members.items()}
             return cls(directory=directory, members=members)
@@ -115,6 +120,7 @@ class StackState:
     def write(self, home: Path) -> None:
         """Store the state in `home`, readable for its owner only: it holds a password."""
         held = {
+            "home": str(home),
             "directory": str(self.directory),
             "members": {name: asdict(member) for name, member in self.members.items()},
         }

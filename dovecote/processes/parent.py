@@ -244,7 +244,7 @@ class Parent:
             try:
                 for _ in self._members:
                     askers.submit(together.wait)
-            except RuntimeError:
+            except BaseException:
                 together.abort()
                 raise
 

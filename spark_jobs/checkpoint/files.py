@@ -139,6 +139,8 @@ class SparkFiles:
             raise unusable(self.place, _chain(error.java_exception)) from error
         except PySparkException as error:  # Java's exceptions about a name are exchanged for it
             said = str(error).partition("\n")[0]
+            if "UnknownHost" in said:  # its name server may be away
+                raise unusable(self.place, [said]) from error
             msg = f"spark.checkpoint {self.place} cannot be used: correct its name ({said})"
             raise BadSettings(msg) from error
 

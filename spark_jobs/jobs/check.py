@@ -126,8 +126,9 @@ def _looked(
     except DovecoteError as error:
         return Finding(part, str(error).removeprefix(f"{part}: "))
     except OSError as error:
+        where = error.filename or settings.spark.checkpoint
         reason = (
-            f"{error.filename}: {error.strerror}: correct the path, or run the check as the user "
+            f"{where}: {error.strerror or error}: correct the path, or run the check as the user "
             "of the job"
         )
         return Finding(part, reason)

@@ -83,7 +83,7 @@ def test_threads_that_are_greenlets_are_refused_and_the_way_out_works(
 
 
 # The ways in which a child leaves the handler that forked it, and its status then.
-LEFT = [("returns", 0), ("exits", 3), ("raises", 1)]
+LEFT = [("returns", 0), ("exits", 3), ("says", 1), ("raises", 1)]
 
 
 @pytest.mark.parametrize(("how", "status"), LEFT)
@@ -110,3 +110,4 @@ def test_a_child_that_leaves_the_handler_that_forked_it_serves_no_record_of_its_
     done = ran(how, form, program="forking_handlers")
     assert (done.returncode, done.stdout) == (0, 2 * f"child {status}\n" + "goes on\n")
     assert ("ValueError: of the child" in done.stderr) == (how == "raises")
+    assert done.stderr.count("enough\n") == (2 if how == "says" else 0)

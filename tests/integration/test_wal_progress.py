@@ -196,6 +196,9 @@ def test_rows_that_others_kept_out_of_the_log_on_the_way_back_are_not_passed_ove
             read_until_left(capture, place, dsn)
     with pytest.raises(DovecoteError, match=says):
         use_wal(dsn, "outbox")
+    # The logs of all shards lack them.
+    with pytest.raises(DovecoteError, match=says):
+        use_wal(dsn, "outbox", accept_gap=True, shard=0)
     use_wal(dsn, "outbox", accept_gap=True)
     with capturing(dsn) as capture:
         assert read_on(capture, capture.resume(kept), dsn)[0] == []

@@ -38,7 +38,8 @@ def ask(request: Request, seconds: float, most: int | None = None) -> bytes:
     """
     Return the body of the answer, or its first `most` bytes, from the server of the request's URL.
 
-    The server has `seconds` to begin its answer, and as many for the body, however it comes.
+    The server has `seconds` for each part that it sends, and for a body as a whole unless that
+    comes in chunks.
 
     Raises:
         HTTPError: the answer is an error, or a redirect; its body is left to `body_of`.

@@ -259,6 +259,24 @@ class UnfinishedModel(pydantic.BaseModel):
     a: "Nowhere"  # type: ignore[name-defined]  # noqa: F821  # as above
 
 
+@pydantic.dataclasses.dataclass
+class UnfinishedRecord:
+    a: "Nowhere"  # type: ignore[name-defined]  # noqa: F821  # as above
+
+
+@dataclass
+class HoldsUnfinished:
+    each: dict[str, list[UnfinishedModel]]
+    me: "HoldsUnfinished | None" = None
+
+
+@dataclass
+class HoldsRecord:
+    each: UnfinishedRecord
+
+
+def holds_unfinished(event: Event[HoldsUnfinished]) -> None: ...
+def holds_record(event: Event[HoldsRecord]) -> None: ...
 def unfinished(event: Event[Unfinished]) -> None: ...
 def unfinished_model(event: Event[UnfinishedModel]) -> None: ...
 
@@ -272,6 +290,8 @@ twice.__annotations__["event"] = Event[Paid] | Event[SamePaid]
         (unknown, "json", "cannot be resolved .*import its classes at run time"),
         (unfinished, "json", "no values of .*Unfinished.* can be decoded: .*'Nowhere'"),
         (unfinished_model, "json", "no values of .*Model.* can be decoded: .*'Nowhere'"),
+        (holds_unfinished, "json", "no values of .*Holds.* can be decoded: .*'Nowhere'"),
+        (holds_record, "json", "no values of .*Holds.* can be decoded: .*'Nowhere'"),
         (mixed, "json", "name only events"),
         (unclear, "json", "nothing says which events are Struct: decorate it"),
         (twice, "json", "two classes of type 'Paid': give each a `version`"),

@@ -48,6 +48,21 @@ def test_a_copy_of_a_stack_has_a_folder_and_servers_of_its_own(tmp_path: Path) -
     assert StackState.read(stack) == StackState.read(link) == state
 
 
+def test_a_copy_of_a_stack_with_its_data_elsewhere_was_never_started(tmp_path: Path) -> None:
+    me = Process.of(os.getpid())
+    assert me is not None
+    stack, copied, moved = tmp_path / "stack", tmp_path / "copied", tmp_path / "moved"
+    stack.mkdir()
+    state = StackState(directory=tmp_path / "elsewhere", members={"postgres": member(me)})
+    state.write(stack)
+    shutil.copytree(stack, copied)
+
+    assert StackState.read(copied) is None
+    assert StackState.read(stack) == state
+    stack.rename(moved)
+    assert StackState.read(moved) == state
+
+
 def test_a_state_is_for_its_owners_eyes(tmp_path: Path) -> None:
     StackState(directory=tmp_path).write(tmp_path)
 
