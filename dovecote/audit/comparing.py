@@ -144,7 +144,7 @@ class Comparison:
 
     def _rows(self, index: int, *, is_full: bool) -> bool:
         outlook, reader = self.outlooks[index], self.readers[index]
-        if not outlook.checked:
+        if not (outlook.checked and reader.is_connected):
             self.sources.require_same(index)
             outlook.checked = True
         if is_full:

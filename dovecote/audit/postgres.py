@@ -85,6 +85,11 @@ class Reader:
                     conn.close()
         self._reading = self._asking = None
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the sessions are those of the last answer; others may be of another server."""
+        return self._asking is not None and not self._asking.closed
+
     def _connect(self) -> Connection[TupleRow]:
         conn = connect(self.outbox.dsn, name="dovecote-audit")
         conn.execute(

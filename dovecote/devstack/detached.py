@@ -20,7 +20,7 @@ from typing import Self, TypeAlias
 
 from psycopg.conninfo import conninfo_to_dict
 
-from dovecote.devstack.errors import ServerFailed, StackError
+from dovecote.devstack.errors import ServerFailed, StackError, explained
 from dovecote.devstack.kafka.cluster import Cluster
 from dovecote.devstack.places import is_reachable, temporary_directory
 from dovecote.devstack.postgres.postgres import Postgres, server_user
@@ -84,8 +84,7 @@ class StackState:
         """
         Return the state stored in `home`; None if nothing was ever started there.
 
-        If `home` was copied from that of another stack, its servers are not ours, nor is its data
-        unless that was copied, too.
+        A copy of another stack's home has none of its servers, and no data but what was copied.
 
         Raises:
             StackError: the file is not one of ours.
@@ -103,10 +102,9 @@ class StackState:
                 for name, member in held["members"].items()
             }
             directory = Path(held["directory"])
-            first = Path(held.get("home", directory))
-            other = first / "state.json"
+            other = Path(held.get("home", directory)) / "state.json"
             if other.exists() and not other.samefile(file):
-                if directory != first:
+                if directory != other.parent:
                     return None
                 directory = home
                 members = {n: replace(m, server=_NONE, keeper=_NONE) for n, m in members.items()}
@@ -166,21 +164,7 @@ class StackState:
         return len(self.members) > 1 and all(one.running for one in self.members.values())
 
 
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Say in one line what the system refuses: a disk may be full, a folder may be a file."""
-    try:
-        yield
-    except OSError as error:
-        msg = (
-            f"the stack cannot use {error.filename or 'one of its folders'}: "
-            f"{error.strerror or error}; make room or allow it, or name other folders: "
-            "--directory for data, and DOVECOTE_CACHE for what is fetched"
-        )
-        raise StackError(msg) from error
-
-
-@_explained()
+@explained()
 def up(
     home: Path | None,
     progress: Progress | None = None,
@@ -244,7 +228,7 @@ def _refuse_others(state: StackState, asked: Mapping[str, str | None]) -> None:
             known.of_data(state.directory, member.version, asked[name.partition("-")[0]])
 
 
-@_explained()
+@explained()
 def down(home: Path | None) -> bool:
     """
     End the servers that `up` started for `home`; return whether any ran.
@@ -263,7 +247,7 @@ def down(home: Path | None) -> bool:
     return bool(running)
 
 
-@_explained()
+@explained()
 def status(home: Path | None) -> StackState | None:
     """
     Return the state of the stack of `home`; None if it was never started.

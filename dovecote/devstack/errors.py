@@ -12,6 +12,9 @@ DovecoteError
     └── OtherVersion         the data in a folder was made by another version
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from outbox.errors import DovecoteError
 
 
@@ -49,3 +52,17 @@ class OtherVersion(StackError):
     """The data in a folder was made by another version of the server."""
 
     status = 2
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Say in one line what the system refuses: a disk may be full, a folder may be a file."""
+    try:
+        yield
+    except OSError as error:
+        msg = (
+            f"the stack cannot use {error.filename or 'one of its folders'}: "
+            f"{error.strerror or error}; make room or allow it, or name other folders: "
+            "--directory for data, and DOVECOTE_CACHE for what is fetched"
+        )
+        raise StackError(msg) from error

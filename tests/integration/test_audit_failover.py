@@ -12,7 +12,7 @@ from dovecote.audit.parts import Outbox, Plan
 from dovecote.audit.store import Store
 from outbox import write
 from tests.support.failover import paired, promote, until_received
-from tests.support.relaying import event
+from tests.support.relaying import event, installed
 
 
 def commit(dsn: str, count: int) -> None:
@@ -62,3 +62,25 @@ def test_rows_that_a_failover_lost_are_not_judged_and_numbers_that_come_again_hi
             assert (rows, read(after)) == ((0, 1) if is_lossy else (16, 17))
             assert len(after.sources.over) == is_lossy
             after.store.close()
+
+
+def test_a_server_that_answers_after_another_one_is_looked_at_before_its_rows_are_read(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(database)
+    looks = list[int]()
+    with closing(comparison(database, tmp_path / "state")) as made:
+        look = made.sources.require_same
+
+        def require_same(index: int) -> None:
+            looks.append(index)
+            look(index)
+
+        monkeypatch.setattr(made.sources, "require_same", require_same)
+        read(made)
+        assert looks == [0]
+        # As a judge does whose question gets no answer: a proxy leads the next one elsewhere.
+        made.readers[0].close()
+        read(made)
+        assert looks == [0, 0]
+        made.store.close()

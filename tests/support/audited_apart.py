@@ -76,6 +76,7 @@ class Apart:
     def _put_servers(self, comparison: Any) -> None:  # its servers are others
         self.comparison = comparison
         self.reader = SimpleNamespace(
+            is_connected=True,
             read=self._read_rows,
             evidence=self._evidence,
             known_ids=lambda _: set(),
