@@ -169,8 +169,9 @@ _REMEDIES = (
         "there is no such bucket: create it, or correct spark.checkpoint",
     ),
     (
+        # Names of files have hexadecimal digits at random, and 403 among them.
         re.compile(
-            r"AccessDenied|Access Denied|[Ff]orbidden|InvalidAccessKeyId|403|"
+            r"AccessDenied|Access Denied|[Ff]orbidden|InvalidAccessKeyId|\b403\b|"
             r"SignatureDoesNotMatch|NoAuthWithAWS|Unable to load credentials|"
             r"AccessControlException|Permission denied"
         ),

@@ -41,11 +41,18 @@ def test_a_wrong_setting_is_a_bad_setting(said: list[str], reason: str) -> None:
     assert "\n" not in str(found)
 
 
-def test_an_outage_is_none() -> None:
-    found = unusable(PLACE, ["java.io.IOException: getFileStatus failed", AWAY])
+# A file of ours that was being written, with digits at random.
+NO_RENAME = (
+    "java.io.IOException: /data/.dovecote-runs.json.d4c113ad37bb46ce403030b2.tmp is no file"
+)
+
+
+@pytest.mark.parametrize("last", [AWAY, NO_RENAME])
+def test_an_outage_is_none(last: str) -> None:
+    found = unusable(PLACE, ["java.io.IOException: getFileStatus failed", last])
 
     assert isinstance(found, CheckpointUnavailable)
-    assert f"does not answer: {AWAY}" in str(found)
+    assert f"does not answer: {last}" in str(found)
 
 
 def test_what_is_not_there_is_nothing(tmp_path: object) -> None:
