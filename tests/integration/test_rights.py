@@ -92,12 +92,8 @@ def failing(
     ]
     missing = None if without is None else rights.pop(without)
     produce(kafka.stack.kafka.bootstrap, event(name, "k", 1))
-    retries = {
-        "max_attempts": 2,
-        "base": "100ms",
-        "tiers": [{"topic": retry}],
-        "dead_letter_topic": dead,
-    }
+    twice = {"max_attempts": 2, "base": "100ms"}
+    retries = {**twice, "tiers": [{"topic": retry}], "dead_letter_topic": dead}
     client = kafka.client(rights)
     more: dict[str, Any] = {"inbox": {"dsn": inbox}} if inbox else {}
     made = consuming(kafka.address, name, fails, kafka=client, retries=retries, **more)
