@@ -77,10 +77,8 @@ class Typed:
             raise Misfit(self._said(record, what, "set `filter`, or annotate `Event` as well"))
         try:
             value = found.read(record.value) if self.is_json else found.convert(record.event.value)
-        except (
-            *(msgspec.MsgspecError, ValidationError, ValueError, TypeError),
-            RecursionError,  # it nests too deeply
-        ) as error:
+        # pydantic's errors are of values, too; what nests too deeply ends in the last one.
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
             what = f"the value is no {found.kind.__name__}: {_path_of(error)}"
             raise Misfit(self._said(record, what)) from error
         object.__setattr__(event, "value", value)  # nobody else has it yet

@@ -128,7 +128,7 @@ class Comparison:
         if self.now() - self._looked > _LOOK_EVERY or len(self.topics.names) < len(
             self.matcher.topics
         ):
-            self.guarded("Kafka", self._look)
+            self.look()
             for outlook in self.outlooks:
                 outlook.checked = False
         if self.now() - self._parked_looked > _PARKED_EVERY:

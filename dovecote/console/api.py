@@ -232,11 +232,12 @@ def _errors(app: FastAPI) -> None:
                 return _said(503, str(error), "see the sources in /api/flow, and ask again")
 
     @app.exception_handler(RequestValidationError)
-    def of_request(_: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        where = "".join(f"{each}: " for each in [".".join(map(str, first["loc"][1:]))] if each)
+    def of_request(_: Request, found: RequestValidationError) -> JSONResponse:
+        first = found.errors()[0]
+        where = ".".join(str(each) for each in first["loc"][1:])
         what = words(first["type"], first["msg"])
-        return _said(422, f"{where}{what}", "correct the request, and ask again")
+        error = f"{where}: {what}" if where else what
+        return _said(422, error, "correct the request, and ask again")
 
     @app.exception_handler(HTTPException)
     def of_http(_: Request, error: HTTPException) -> JSONResponse:

@@ -15,7 +15,7 @@ def loads(text: str | bytes) -> Any:  # noqa: ANN401  # whatever the text holds
             Infinity are not JSON.
     """
     try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+        return json.loads(text, object_pairs_hook=_once, parse_constant=refuse)
     except RecursionError:
         msg = "it nests too deeply"
         raise ValueError(msg) from None
@@ -31,6 +31,7 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refuse(constant: str) -> None:
+def refuse(constant: str) -> None:
+    """Raise a ValueError for NaN or Infinity, which the standard parser takes."""
     msg = f"{constant} is not JSON"
     raise ValueError(msg)

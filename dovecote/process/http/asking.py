@@ -8,6 +8,8 @@ from typing import IO, Any, cast
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
+from dovecote.process.strict_json import refuse
+
 
 class _Stay(HTTPRedirectHandler):
     """Follows no redirect: urllib would send our headers, and so the token, to another server."""
@@ -90,16 +92,11 @@ def json_of(body: bytes) -> Any:  # noqa: ANN401  # whatever it holds
         ValueError: it is not JSON, or nested too deeply; NaN and Infinity are not JSON.
     """
     try:
-        found = json.loads(body, parse_constant=_refuse)
+        found = json.loads(body, parse_constant=refuse)
         return _writable(found) if _PERHAPS_HALF.search(body) else found
     except RecursionError as error:
         msg = "it is nested too deeply"
         raise ValueError(msg) from error
-
-
-def _refuse(constant: str) -> None:
-    msg = f"{constant} is not JSON"
-    raise ValueError(msg)
 
 
 def _writable(told: Any) -> Any:  # noqa: ANN401  # JSON
