@@ -47,7 +47,7 @@ from dedup.serving.within import within
 from dedup.settings.consumer import ConsumerSettings
 from dedup.settings.properties import check_properties
 from dedup.tracing.gate import consumer_spans
-from dedup.unread.probing import noted
+from dedup.unread.probing import noted, refused
 from dedup.unread.stable import stable_ends
 from dedup.unread.watch import Watch
 from dedup.workers import workers_for
@@ -266,13 +266,14 @@ class Consumer:
             claiming=claiming,
         )
         self._subscribing = subscribing = Subscribing(
-            client, settings, assignment, starts, own=retry_topics
+            client, settings, assignment, starts, own=retry_topics, said=self.health.said
         )
         self._watch = watch = Watch(
             partitions.assigned,
             read_from=assignment.read_from,
             noted=partial(noted, settings.kafka, settings.group),
             stable=partial(stable_ends, settings.kafka),
+            refused=partial(refused, settings.kafka),
             threads=threads,
             metrics=self.metrics,
             stall_after=settings.stall_after.total_seconds(),

@@ -1,18 +1,20 @@
 """Explain errors of a Kafka client: missing rights, and partitions without an answer."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-FORBIDDEN = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
-)
+Resource = Literal["topic", "group", "transactional id", "cluster"]
+
+_KINDS: Mapping[int, Resource] = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "group",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
+}
+
+FORBIDDEN = frozenset(_KINDS)
 """The broker knows us, but we lack a right."""
 
 OF_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
@@ -22,8 +24,6 @@ A client asks for the coordinator of its group even if it is assigned partitions
 Such a client reads all the same without that right, so it passes over this error.
 """
 
-Resource = Literal["topic", "group", "transactional id", "cluster"]
-
 
 def right(operation: str, kind: Resource, name: str) -> str:
     """Return a right in Kafka as messages name it, and as docs/security.md lists it."""
@@ -31,11 +31,17 @@ def right(operation: str, kind: Resource, name: str) -> str:
 
 
 def told(error: KafkaError, *needed: str) -> str:
-    """Return what an error says; if a right is missing, with the rights to grant."""
+    """
+    Return what an error says; if a right is missing, with the rights to grant.
+
+    They are those of `needed` for what the error is about, such as a topic, if there is one.
+    """
     said = error.str()
-    if error.code() not in FORBIDDEN:
+    kind = _KINDS.get(error.code())
+    if kind is None:
         return said
-    return f"{said}; grant this user {' and '.join(needed)}, see docs/security.md"
+    fitting = [each for each in needed if f"` on {kind} " in each] or needed
+    return f"{said}; grant this user {' and '.join(fitting)}, see docs/security.md"
 
 
 def require_answers(places: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -46,12 +52,12 @@ def require_answers(places: Iterable[TopicPartition]) -> list[TopicPartition]:
     alone, and that answer's offset means nothing.
 
     Raises:
-        KafkaException: the first error of a partition.
+        KafkaException: the first error of a partition, and after it the partition's topic.
     """
     found = list(places)
     for each in found:
         if each.error is not None:
-            raise KafkaException(each.error)
+            raise KafkaException(each.error, each.topic)
     return found
 
 

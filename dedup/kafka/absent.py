@@ -37,6 +37,11 @@ class Absent:
         """Topics that exist, and of which no record is ours to read."""
         self._asked = 0.0
 
+    @property
+    def topics(self) -> set[str]:
+        """The topics that it reports, or soon does."""
+        return {*self._found, *self._refused}
+
     def is_of_topic(self, error: KafkaError) -> bool:
         """Return whether an error is of a whole topic, which is asked for until it is there."""
         return error.code() in _CANNOT_BE_READ

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -21,6 +22,7 @@ from outbox.kafka_errors import require_answers
 _log = logging.getLogger("dovecote.consumer")
 
 _ANSWER_SECONDS = 5.0
+_MOST_NAMED = 3
 
 
 class Starts:
@@ -41,7 +43,8 @@ class Starts:
         or none. So no record that comes from now on is passed over.
 
         Raises:
-            KafkaException: the answers did not come; ask again.
+            KafkaException: the answers did not come; ask again. The names of topics follow the
+                error, if it may be about them.
             TimeoutError: as above.
         """
         if not partitions:
@@ -60,7 +63,9 @@ class Starts:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID:
                 return  # the group has members, so it has started before
-            raise
+            # The client does not say of which topic it is.
+            topics = dict.fromkeys(topic for topic, _ in partitions)
+            raise KafkaException(error.args[0], *islice(topics, _MOST_NAMED)) from error
         _log.info("the group starts for the first time, at the ends of %d partitions", len(ends))
 
     def bounds(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:

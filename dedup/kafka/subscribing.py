@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -35,7 +35,7 @@ class Subscribing:
 
     We match patterns ourselves: the client and the broker, which match for one protocol each, read
     them differently. A group that starts with `latest` has its first start before it subscribes.
-    Then what comes later is known to be later.
+    Then what comes later is known to be later. `said` takes why Kafka does not say what is there.
     """
 
     def __init__(
@@ -46,9 +46,10 @@ class Subscribing:
         starts: Starts,
         *,
         own: Collection[str],
+        said: Callable[[str], None],
     ) -> None:
         self._client, self._settings, self._assignment = client, settings, assignment
-        self._starts, self._own = starts, frozenset(own)
+        self._starts, self._own, self._said = starts, frozenset(own), said
         self._entries = settings.topics_read()
         self._has_patterns = any_pattern(self._entries)
         self._asks = self._has_patterns or settings.start == "latest"
@@ -92,11 +93,18 @@ class Subscribing:
             else:
                 self._begin(self._listed() if self._asks else {})
         except (KafkaException, TimeoutError) as error:
-            group = right("Read", "group", self._settings.group)
-            why = told(error.args[0], group) if isinstance(error, KafkaException) else "no answer"
+            why = self._explained(error)
+            self._said(why)
             _rarely.warning("which topics there are, and where to begin, is not known: %s", why)
             pause = _LATER_SECONDS if self._begun else _PAUSE_SECONDS
             self._next = time.monotonic() + pause
+
+    def _explained(self, error: KafkaException | TimeoutError) -> str:
+        if isinstance(error, TimeoutError):
+            return "no answer"
+        said, *topics = error.args
+        needed = [right("Read", "topic", topic) for topic in topics]
+        return told(said, right("Read", "group", self._settings.group), *needed)
 
     def _listed(self) -> Listing:
         # In this thread: another one would hardly get its turn at the client.

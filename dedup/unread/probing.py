@@ -140,6 +140,21 @@ def unread(kafka: Mapping[str, str], place: Place) -> tuple[str, int, int]:
     return found.error, first, until
 
 
+def refused(kafka: Mapping[str, str], place: Place) -> str:
+    """
+    Return why a new client gets nothing of a partition from a place on; empty: it gets something.
+
+    It asks from the nearest offset that is there. That the log ends there is something, too.
+    """
+    try:
+        with closing(_Reader(kafka, place)) as reader:
+            low, end = reader.bounds()
+            found = reader.read(min(max(low, place.offset), end))
+    except DovecoteError as error:
+        return str(error)
+    return "" if found is None else found.error
+
+
 class _Silence:
     """Nothing came for a while, and no error."""
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -31,7 +31,13 @@ _ADVICE = (
 )
 
 
-_Found: TypeAlias = tuple[Mapping[Place, SkipNote], Mapping[Partition, int]]
+class _Found(NamedTuple):
+    """The answers of Kafka about partitions that do not go on."""
+
+    notes: Mapping[Place, SkipNote]
+    stable: Mapping[Partition, int]
+    refused: Mapping[Partition, str]
+    """Why a new client gets no answer; empty: it gets one."""
 
 
 @dataclass(slots=True)
@@ -54,11 +60,25 @@ class _Stuck:
     silent: float = 0.0
     """For how long nothing has come, without an error; 0.0: that is no trouble."""
     end: int = -1
-    """The end of the log, committed or not."""
+    """The end of the log, committed or not; -1: no request for its records was ever answered."""
+    asked: float = -_AGAIN_SECONDS
+    """When a new client last asked for its records."""
     is_lost: bool = False
     """Whether nothing came of what can be read: the client may have lost what it was told."""
     is_held: bool = False
     """Whether a transaction that is open holds it back, so that reading is not at fault."""
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether it is silent, and no request for its records was ever answered."""
+        return self.silent > 0 and self.end < 0
+
+    @property
+    def advice(self) -> str:
+        """The advice to an operator; empty: the reason says it all."""
+        if self.is_held:
+            return HELD_ADVICE
+        return "" if self.is_unanswered else _ADVICE
 
 
 class Watch:
@@ -71,7 +91,8 @@ class Watch:
 
     `read_from` lets the client read partitions from other offsets. `noted` returns the notes of
     operators for places that cannot be read, and may take its time: one of `threads` calls it,
-    while a partition is stuck. `stable` returns their last stable offsets, in the same way.
+    while a partition is stuck. `stable` returns their last stable offsets, in the same way, and
+    `refused` why a new client gets no answer about a place: ours says it once, and may lose it.
     """
 
     def __init__(
@@ -81,12 +102,13 @@ class Watch:
         read_from: Callable[[Mapping[Partition, int]], None],
         noted: Callable[[Mapping[Place, str | None]], Mapping[Place, SkipNote]],
         stable: Callable[[Collection[Partition]], Mapping[Partition, int]],
+        refused: Callable[[Place], str],
         threads: Executor,
         metrics: Metrics,
         stall_after: float,
     ) -> None:
         self._assigned, self._read_from = assigned, read_from
-        self._noted, self._stable = noted, stable
+        self._noted, self._stable, self._refused = noted, stable, refused
         self._threads, self._metrics, self._stall_after = threads, metrics, stall_after
         self._stuck: dict[Partition, _Stuck] = {}
         self._standing: dict[Partition, tuple[Assigned, int, float]] = {}
@@ -156,7 +178,12 @@ class Watch:
         self._known = {}
 
     def observe(self, ends: Mapping[Partition, int]) -> None:
-        """Notice which partitions go on, and which do not; `ends` are those of their logs."""
+        """
+        Notice which partitions go on, and which do not.
+
+        `ends` are those of their logs, and -1 as long as no request for records was answered; one
+        that is not named there is looked after elsewhere.
+        """
         now = time.monotonic()
         for place, each in list(self._stuck.items()):
             if each.assigned.blocked:
@@ -169,8 +196,9 @@ class Watch:
         for place in self._standing.keys() - self._assigned.keys():
             del self._standing[place]
         for place, found in self._assigned.items():
-            at, end = found.offsets.next, ends.get(place, -1)
-            if at is None or at >= end or found.paused or found.blocked:
+            end = ends.get(place, 0)
+            at = _awaited(found, end)
+            if at is None:
                 self._standing.pop(place, None)
                 continue
             known = self._standing.get(place)
@@ -199,7 +227,7 @@ class Watch:
         found = _few(stuck, "more partitions do not go on")
         if said and self._no_notes:
             found.append(self._no_notes)
-        if stuck:
+        if any(each.advice == _ADVICE for each in said.values()):
             found.append(_ADVICE)
         if held:
             found += [*_few(held, "more partitions are held back"), HELD_ADVICE]
@@ -214,6 +242,16 @@ class Watch:
         if not stuck.errors:
             stuck.silent, stuck.end = seconds, end
         self._say(place, stuck)
+
+    def _judge_unanswered(self, stuck: _Stuck, refused: str) -> None:
+        """Say what a new client gets in place of an answer."""
+        # Our client may have lost where to read, and without an offset it alone knows that.
+        stuck.is_lost = not refused and stuck.assigned.offsets.next is not None
+        stuck.is_said = stuck.is_said or not stuck.is_lost or stuck.again > 0
+        stuck.why = (
+            f"no request for its records was answered for {stuck.silent:.0f} s: "
+            f"{refused or 'a new client is answered, so restart this one'}"
+        )
 
     def _judge(self, stuck: _Stuck, stable: int | None) -> None:
         """Say why nothing comes: only the broker knows whether a transaction is open there."""
@@ -246,41 +284,58 @@ class Watch:
         now = time.monotonic()
         if stuck.is_said and now - stuck.logged >= _AGAIN_SECONDS:
             stuck.logged = now
-            _log.warning(
-                "%s (since %.0f s); %s",
-                _text(place, stuck),
-                now - stuck.since,
-                HELD_ADVICE if stuck.is_held else _ADVICE,
-            )
+            advice = f"; {stuck.advice}" if stuck.advice else ""
+            _log.warning("%s (since %.0f s)%s", _text(place, stuck), now - stuck.since, advice)
 
     def _look(self, now: float) -> None:
         if self._looking is not None:
             if not self._looking.done():
                 return
+            found = _Found({}, {}, {})
             try:
-                self._known, stable = self._looking.result()
+                found = self._looking.result()
                 self._no_notes = ""
             except Exception as error:  # noqa: BLE001  # it is said, and no look ends a consumer
-                stable = {}
                 self._no_notes = f"what may be stepped over is not known: {error}"
-            self._looking = None
+            self._looking, self._known = None, found.notes
             for place, each in self._stuck.items():
                 if each.silent and place in self._asked:
-                    self._judge(each, stable.get(place))
+                    self._judge(each, found.stable.get(place))
+                elif each.is_unanswered and place in found.refused:
+                    self._judge_unanswered(each, found.refused[place])
         notes = {
             Place(*place, each.at): each.assigned.offsets.topic_id
             for place, each in self._stuck.items()
-            if each.is_said and not each.is_held
+            if each.is_said and each.advice == _ADVICE
         }
-        self._asked = {place for place, each in self._stuck.items() if each.silent}
-        if (notes or self._asked) and now - self._looked >= _LOOK_SECONDS:
+        silent = {place: each for place, each in self._stuck.items() if each.silent}
+        self._asked = {place for place, each in silent.items() if not each.is_unanswered}
+        unanswered = self._unanswered(silent, now)
+        if (notes or self._asked or unanswered) and now - self._looked >= _LOOK_SECONDS:
             self._looked = now
-            self._looking = self._threads.submit(self._look_up, notes, self._asked)
+            if unanswered is not None:
+                silent[unanswered[:2]].asked = now
+            self._looking = self._threads.submit(self._look_up, notes, self._asked, unanswered)
 
-    def _look_up(self, notes: Mapping[Place, str | None], silent: Collection[Partition]) -> _Found:
+    def _unanswered(self, silent: Mapping[Partition, _Stuck], now: float) -> Place | None:
+        """Return the place to ask for next; one at a time, because an answer may take long."""
+        due = [
+            (each.asked, Place(*place, each.at))
+            for place, each in silent.items()
+            if each.is_unanswered and now - each.asked >= _AGAIN_SECONDS
+        ]
+        return min(due)[1] if due else None
+
+    def _look_up(
+        self,
+        notes: Mapping[Place, str | None],
+        silent: Collection[Partition],
+        unanswered: Place | None,
+    ) -> _Found:
         """Ask Kafka; a thread of its own does."""
+        refused = {} if unanswered is None else {unanswered[:2]: self._refused(unanswered)}
         stable = self._stable(silent) if silent else {}
-        return self._noted(notes) if notes else {}, stable
+        return _Found(self._noted(notes) if notes else {}, stable, refused)
 
     def _step_over(self, place: Partition, note: SkipNote) -> None:
         found = self._assigned[place]
@@ -293,6 +348,16 @@ class Watch:
     def _end(self, place: Partition) -> None:
         del self._stuck[place]
         self._standing.pop(place, None)
+
+
+def _awaited(found: Assigned, end: int) -> int | None:
+    """Return the offset from which something has to come; None: nothing has to."""
+    if found.paused or found.blocked:
+        return None
+    at = found.offsets.next
+    if end < 0:
+        return at or 0
+    return at if at is not None and at < end else None
 
 
 def _text(place: Partition, stuck: _Stuck) -> str:

@@ -93,7 +93,11 @@ class GroupOffsets:
                 self._consumer = client_of(Consumer, self._configuration(), _client_log)
             self._consumer.poll(0)  # its events go to its log
             answers = self._consumer.commit(offsets=offsets, asynchronous=False)
-            reasons = [self._said(each.error) for each in answers or () if each.error is not None]
+            reasons = [
+                self._said(each.error, each.topic)
+                for each in answers or ()
+                if each.error is not None
+            ]
         except (NoClient, NoToken) as error:
             reasons = [str(error)]
         except KafkaException as error:
@@ -106,8 +110,9 @@ class GroupOffsets:
         self._committed("ok")
         return True
 
-    def _said(self, error: KafkaError) -> str:
-        return told(error, right("Read", "group", self._group))
+    def _said(self, error: KafkaError, *topics: str) -> str:
+        needed = [right("Read", "topic", topic) for topic in topics]
+        return told(error, right("Read", "group", self._group), *needed)
 
     def _configuration(self) -> dict[str, str | int | float | bool]:
         return {

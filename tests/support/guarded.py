@@ -3,7 +3,7 @@
 import re
 import shutil
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -173,3 +173,12 @@ def guarded() -> Iterator[Guarded]:
             yield Guarded(stack, f"{LOOPBACK}:{port}", own, count())
     finally:
         shutil.rmtree(folder)
+
+
+def each_without(rights: Mapping[Right, bool]) -> dict[Right, list[Right]]:
+    """Return, for each right that is needed, all the others."""
+    return {
+        missing: [right for right in rights if right != missing]
+        for missing, needed in rights.items()
+        if needed
+    }

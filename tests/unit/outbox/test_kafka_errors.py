@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from outbox.kafka_errors import CLIENT_ERRORS, refusal_of, require_answers, said_by_client
+from outbox.kafka_errors import (
+    CLIENT_ERRORS,
+    refusal_of,
+    require_answers,
+    right,
+    said_by_client,
+    told,
+)
 
 LOST = SystemError(
     "<method 'flush' of 'cimpl.Producer' objects> returned NULL without setting an exception"
@@ -15,13 +22,34 @@ FENCED = KafkaError(KafkaError._FENCED)
 
 
 def test_an_answer_without_one_partition_is_no_answer() -> None:
-    known: Any = SimpleNamespace(offset=7, error=None)
+    known: Any = SimpleNamespace(topic="orders", offset=7, error=None)
     moved = KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)
-    unknown: Any = SimpleNamespace(offset=-1, error=moved)
+    unknown: Any = SimpleNamespace(topic="refunds", offset=-1, error=moved)
 
     assert require_answers([known]) == [known]
-    with pytest.raises(KafkaException, match="NOT_LEADER"):
+    with pytest.raises(KafkaException) as raised:
         require_answers([known, unknown])
+    assert raised.value.args == (moved, "refunds")
+
+
+@pytest.mark.parametrize(
+    ("code", "granted"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "`Read` on topic 'orders'"),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "`Read` on group 'shop'"),
+        # No right of this kind is known to be needed, so all are told.
+        (
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+            "`Read` on group 'shop' and `Read` on topic 'orders'",
+        ),
+        (KafkaError.NOT_LEADER_FOR_PARTITION, ""),
+    ],
+)
+def test_the_right_is_told_that_an_error_is_about(code: int, granted: str) -> None:
+    error = KafkaError(code)
+    advice = f"; grant this user {granted}, see docs/security.md" if granted else ""
+    needed = right("Read", "group", "shop"), right("Read", "topic", "orders")
+    assert told(error, *needed) == error.str() + advice
 
 
 def raised(error: Exception, cause: Exception | None = None) -> Exception:

@@ -108,7 +108,7 @@ class Moving:
     def offsets_for_times(self, places: Sequence[Any], **_: object) -> list[Any]:
         moved = KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)
         return [
-            SimpleNamespace(partition=each.partition, offset=-1, error=error)
+            SimpleNamespace(topic=each.topic, partition=each.partition, offset=-1, error=error)
             for each, error in zip(places, (None, moved), strict=True)
         ]
 

@@ -50,12 +50,15 @@ class Watched:
         self.no_notes = ""
         self.fails: type[Exception] = DovecoteError
         self.stable: dict[Partition, int] = {}
+        self.refused = ""
+        self.asked: list[Place] = []
         self.metrics = Metrics("g")
         self.watch = Watch(
             self.assigned,
             read_from=self.moved.append,
             noted=self._noted,
             stable=lambda _: self.stable,
+            refused=self._asked_anew,
             threads=AtOnce(),
             metrics=self.metrics,
             stall_after=60,
@@ -66,6 +69,10 @@ class Watched:
             raise self.fails(self.no_notes)
         found = {place: covering(self.notes, place, id_) for place, id_ in places.items()}
         return {place: note for place, note in found.items() if note is not None}
+
+    def _asked_anew(self, place: Place) -> str:
+        self.asked.append(place)
+        return self.refused
 
     def go_on(self, seconds: float) -> None:
         self.now += seconds
@@ -299,3 +306,52 @@ def test_what_does_not_come_after_that_either_is_said_and_tried_each_minute(
     for _ in range(12):
         watched.look()
     assert watched.moved == [{PLACE: 42}] * 2
+
+
+def test_a_partition_of_which_nothing_was_ever_answered_is_asked_for_by_a_new_client(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched.refused = "you may not"
+    said = "orders/0 does not go on at offset 42: no request for its records was answered for 61 s"
+    assert watched.stand(-1) == f"{said}: you may not"
+    assert caplog.messages == [f"{said}: you may not (since 5 s)"]
+    assert watched.watch.says(PLACE)
+    assert (watched.asked, watched.moved) == ([Place(*PLACE, 42)], [])
+    for _ in range(11):
+        watched.look()
+    assert len(watched.asked) == 1
+    watched.look()
+    assert len(watched.asked) == 2
+    # Its log ends there.
+    watched.watch.observe({PLACE: 42})
+    assert watched.watch.report() == ""
+    assert watched.metrics.stuck_partitions == frozenset()
+
+
+def test_a_partition_that_a_new_client_can_read_is_read_again_and_said_if_that_does_not_help(
+    watched: Watched,
+) -> None:
+    assert watched.stand(-1) == ""
+    assert watched.moved == [{PLACE: 42}]
+    watched.go_on(60)
+    watched.watch.observe({PLACE: -1})
+    watched.look()
+    said = watched.watch.report()
+    assert said.endswith("was answered for 126 s: a new client is answered, so restart this one")
+    assert watched.moved == [{PLACE: 42}] * 2
+
+
+def test_a_partition_that_is_looked_after_elsewhere_is_not_watched(watched: Watched) -> None:
+    for _ in range(3):
+        watched.watch.observe({})
+        watched.go_on(61)
+    assert (watched.watch.report(), watched.asked) == ("", [])
+
+
+def test_a_partition_without_an_offset_that_is_never_answered_is_said_and_not_moved(
+    watched: Watched,
+) -> None:
+    watched.found.offsets = Offsets(None)
+    said = watched.stand(-1)
+    assert "no request for its records was answered for 61 s: a new client is answered" in said
+    assert (watched.asked, watched.moved) == ([Place(*PLACE, 0)], [])
