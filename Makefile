@@ -11,7 +11,8 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --require-ha
 BENCHES := $(sort $(patsubst benchmarks/%.py,%,$(shell grep -l __main__ benchmarks/*.py)))
 # Tests mostly wait for servers: three files run at a time, each with servers of its own (on two processors 913 s; two
 # files 1179 s, four 988 s). The longest come first (tests/durations.json), and the unit tests fill what they leave.
-WORKERS ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# A worker that ends has its file run again by a new one; one that ends for a third time is no chance.
+WORKERS ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 2
 # Databases come and go by the hundred, which takes a sixth less of the processors' time in memory than on a disk, where there is
 # a file system with 4 GB for it. Tests that pass leave nothing there.
 MEMORY = $(shell [ -w /dev/shm ] && [ "$$(df --output=avail -k /dev/shm | tail -n 1)" -gt 4000000 ] && echo /dev/shm)

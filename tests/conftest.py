@@ -23,6 +23,11 @@ from tests.support.fix_stack import (
     topic,
 )
 from tests.support.fix_tracing import spans
+from tests.support.hanging import (
+    pytest_configure,
+    pytest_exception_interact,
+    pytest_runtest_protocol,
+)
 from tests.support.inboxes import both, inbox
 from tests.support.logged import logging_as_before
 from tests.support.registered import registry
@@ -46,6 +51,9 @@ __all__ = [
     "module_stack",
     "own_stack",
     "pair",
+    "pytest_configure",
+    "pytest_exception_interact",
+    "pytest_runtest_protocol",
     "registry",
     "spans",
     "stack",
