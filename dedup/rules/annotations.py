@@ -140,20 +140,22 @@ def _add(found: Typed, kind: Any) -> None:  # noqa: ANN401  # a class, or what s
     elif kind in _ANY or (get_origin(kind) or kind) in {dict, list, str, int, float, bool}:
         found.takes_others = True
     else:
-        found.classes.append(_class(found.handler, kind))
+        found.classes.append(_class(found.handler, kind, is_json=found.is_json))
 
 
-def _class(handler: str, kind: Any) -> _Class:  # noqa: ANN401  # as above
+def _class(handler: str, kind: Any, *, is_json: bool) -> _Class:  # noqa: ANN401  # as above
     known = declared(kind) if isinstance(kind, type) else None
     type_, version = (None, None) if known is None else (known.type, known.version)
     try:
-        if hasattr(kind, "__pydantic_serializer__"):
+        if _is_pydantic(kind):
             _complete(kind)
             adapter = TypeAdapter(kind)
             return _Class(kind, type_, version, adapter.validate_json, adapter.validate_python)
         decoder = msgspec.json.Decoder(kind, dec_hook=partial(_inner, is_json=True))
         for inner in _of_pydantic(kind):
             _complete(inner)
+        if is_json:  # values of other formats may have such objects
+            _require_makeable(kind)
         convert = partial(msgspec.convert, type=kind, dec_hook=partial(_inner, is_json=False))
         return _Class(kind, type_, version, decoder.decode, convert)
     except (TypeError, NameError, PydanticUserError) as error:
@@ -182,14 +184,42 @@ def _of_pydantic(kind: Any) -> Iterator[Any]:  # noqa: ANN401  # as above
         elif isinstance(each, msgspec.Struct) and id(each) not in seen:
             seen.add(id(each))  # a class may contain itself
             if isinstance(each, msgspec.inspect.CustomType):
-                yield from [each.cls] if hasattr(each.cls, "__pydantic_serializer__") else []
+                yield from [each.cls] if _is_pydantic(each.cls) else []
             else:
                 waiting += [getattr(each, name) for name in each.__struct_fields__]
 
 
+def _require_makeable(kind: Any) -> None:  # noqa: ANN401  # as above
+    """
+    Check that each value can have all objects that it needs.
+
+    Raises:
+        TypeError: the class, or that of a field that each value has, is made by neither library.
+    """
+    seen: set[int] = set()
+    waiting: list[Any] = [msgspec.inspect.type_info(kind)]
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))  # a class may contain itself
+        waiting += [field.type for field in getattr(each, "fields", ()) if field.required]
+        if isinstance(each, msgspec.inspect.CustomType) and not _is_pydantic(each.cls):
+            name = getattr(each.cls, "__name__", each.cls)
+            msg = (
+                f"{name} is no class that JSON becomes: make it a dataclass, a Struct of msgspec, "
+                "an attrs class, a TypedDict or a model of pydantic"
+            )
+            raise TypeError(msg)
+
+
+def _is_pydantic(kind: Any) -> bool:  # noqa: ANN401  # as above
+    return hasattr(kind, "__pydantic_serializer__")
+
+
 def _inner(kind: Any, given: object, *, is_json: bool) -> object:  # noqa: ANN401  # as above
     """Return an object of a class within another one that msgspec does not know, but pydantic."""
-    if not hasattr(kind, "__pydantic_serializer__"):
+    if not _is_pydantic(kind):
         return given  # msgspec refuses what is no object of the class
     adapter = _adapter(kind)
     try:

@@ -275,6 +275,27 @@ class HoldsRecord:
     each: UnfinishedRecord
 
 
+class Other:
+    a: int
+
+
+@dataclass
+class HoldsOther:
+    a: Other
+    me: "HoldsOther"
+
+
+@dataclass
+class MayHoldOther:
+    a: int
+    b: Other | None
+    c: list[Other]
+    d: Other | None = None
+
+
+def other(event: Event[Other]) -> None: ...
+def holds_other(event: Event[HoldsOther | None]) -> None: ...
+def may_hold_other(event: Event[MayHoldOther]) -> None: ...
 def holds_unfinished(event: Event[HoldsUnfinished]) -> None: ...
 def holds_record(event: Event[HoldsRecord]) -> None: ...
 def unfinished(event: Event[Unfinished]) -> None: ...
@@ -292,6 +313,8 @@ twice.__annotations__["event"] = Event[Paid] | Event[SamePaid]
         (unfinished_model, "json", "no values of .*Model.* can be decoded: .*'Nowhere'"),
         (holds_unfinished, "json", "no values of .*Holds.* can be decoded: .*'Nowhere'"),
         (holds_record, "json", "no values of .*Holds.* can be decoded: .*'Nowhere'"),
+        (other, "json", "no values of .*Other.* can be decoded: Other is no class that JSON"),
+        (holds_other, "json", "no values of .*HoldsOther.*: Other is no class that JSON becomes"),
         (mixed, "json", "name only events"),
         (unclear, "json", "nothing says which events are Struct: decorate it"),
         (twice, "json", "two classes of type 'Paid': give each a `version`"),
@@ -313,3 +336,14 @@ class Service:
 @pytest.mark.parametrize("handler", [Service().handle, Service()])
 def test_methods_and_objects_are_read_as_well(handler: Callable[..., Any]) -> None:
     assert of(handler).event(record(as_event(_PAID))).value == _PAID
+
+
+def test_a_class_that_json_cannot_become_is_taken_where_no_value_needs_it() -> None:
+    found = typed(may_hold_other, value="json")
+    assert found is not None
+    value = found.event(plain({"a": 1, "b": None, "c": []})).value
+    assert value == MayHoldOther(1, None, [])
+
+
+def test_objects_of_any_class_are_taken_from_other_formats() -> None:
+    assert typed(holds_other, value="avro") is not None
