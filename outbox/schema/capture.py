@@ -135,6 +135,8 @@ def use_wal(
                 "not published yet; --accept-gap makes a new one and goes on without them"
             )
             raise DovecoteError(msg)
+        if found.state == "wal" and (lacks := slots.without(conn, found.publication)):
+            say(f"{lacks}: it is made anew now")
         made = names if shard is None else [names[shard]]
         begun = None
         with slots.published(conn, schema, found.publication):

@@ -21,7 +21,7 @@ _TRIES = 50
 _ANSWER = 30.0
 
 # Server versions, as libpq numbers them.
-_OPTIONS_IN_PARENTHESES, _FAILOVER = 150_000, 170_000
+_OPTIONS_IN_PARENTHESES, _FAILOVER, _PASSES_OVER = 150_000, 170_000, 180_000
 
 
 REPLICATING = ("rds_replication", "cloudsqlreplication", "azure_pg_admin")
@@ -256,16 +256,41 @@ def lacking(publication: str) -> str:
     )
 
 
+def unreadable(said: str) -> str:
+    """Return what to say if the server cannot read its log on without a publication."""
+    return (
+        f"the write-ahead log cannot be read on ({said}): the publication was dropped by others, "
+        "and before PostgreSQL 18 a server reads nothing that was written until it was made anew; "
+        "`dovecote init outbox --capture wal --accept-gap` makes it, and goes on without the "
+        "events that no relay had read: they are lost, unless the table has them"
+    )
+
+
+def without(conn: Connection[Any], publication: str) -> str:
+    """Return what is wrong if there is no publication; empty: there is, or none is needed."""
+    if conn.info.server_version >= _PASSES_OVER or _exists(conn, publication):
+        return ""
+    return (
+        f"publication {publication} was dropped by others, and before PostgreSQL 18 nothing can "
+        "be read that is written to the log until it is made anew"
+    )
+
+
+def _exists(conn: Connection[Any], publication: str) -> bool:
+    found = cursor(conn).execute("SELECT FROM pg_publication WHERE pubname = %s", [publication])
+    return found.fetchone() is not None
+
+
 def publish(conn: Connection[Any], schema: str, publication: str) -> bool:
     """
     Publish inserts into all tables of events; return whether there was no publication.
 
-    Others may have dropped or changed it: nothing needs it while all events are messages.
+    Others may have dropped or changed it. While all events are messages, a server needs it from
+    PostgreSQL 18 on no more. An older one looks it up for each row of any table.
     """
     if is_whole(conn, schema, publication):
         return False
-    exists = cursor(conn).execute("SELECT FROM pg_publication WHERE pubname = %s", [publication])
-    is_new, events = exists.fetchone() is None, sql.Identifier(schema, "events")
+    is_new, events = not _exists(conn, publication), sql.Identifier(schema, "events")
     name = sql.Identifier(publication)
     query = "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert',"
     query += " publish_via_partition_root = true)"

@@ -26,6 +26,7 @@ from outbox.errors import (
 from outbox.kafka import kafka_logger
 from outbox.schema import holds
 from outbox.schema.belongings import OURS
+from outbox.schema.slots import without
 from outbox.tokens.source import client_of, for_client, source_of
 from relay.errors import Outage, Refused, RelayError
 from relay.kafka.progress_topic import ProgressTopic, client_properties
@@ -272,6 +273,7 @@ def _server(
             standbys=found.standbys,
             parked=census(conn, schema, settings.name, wanted.limits),
             lag=lag_of(conn, schema, shard, progress.cursor if progress else None),
+            unpublished=without(conn, found.installed.publication) if found.beginning else "",
         )
 
 

@@ -91,6 +91,8 @@ class Server:
     parked: Census
     """Events that cannot be published, and events that wait for those."""
     lag: Lag
+    unpublished: str = ""
+    """Why the server cannot read its log; empty: it can, or nothing is in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,12 @@ def _of_log(server: Server, wanted: Wanted, place: Place | None) -> Iterator[Fin
         yield _of(wrong)
     if wrong is not None or slot is None:
         return
+    yield from _of_reading(slot, server, wanted)
+
+
+def _of_reading(slot: Slot, server: Server, wanted: Wanted) -> Iterator[Finding]:
+    if server.unpublished:
+        yield Finding("fail", server.unpublished, f"run `{INIT}`")
     yield _of_slot(slot, server, wanted)
     if server.version >= _FAILOVER and slot.failover is False:
         yield Finding(

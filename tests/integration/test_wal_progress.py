@@ -11,10 +11,8 @@ from dovecote.devstack import Stack
 from outbox import schema, write
 from outbox.errors import DovecoteError
 from outbox.schema import capture as outbox_capture
-from outbox.schema.capture import use_table, use_wal
-from relay.errors import Refused
+from outbox.schema.capture import use_wal
 from relay.postgres.capture.catalog import look
-from relay.postgres.capture.switching import SwitchingCapture
 from relay.postgres.capture.table import TableCapture
 from relay.rules.places.progress import Cursor, LogPosition, Place, Progress, at
 from relay.rules.server.leaves import TABLES
@@ -149,85 +147,6 @@ def test_a_publication_from_before_there_were_leaves_gets_them(database: str) ->
         assert len(set(rows)) == len(TABLES)
         with capturing(database) as capture:
             assert read(capture, capture.resume(None), 6)[0] == [1, 2, 3, 4, 5, 6]
-
-
-BY_OTHERS = [
-    "DROP PUBLICATION {}",
-    "ALTER PUBLICATION {} SET (publish = 'update')",
-    "ALTER PUBLICATION {} DROP TABLE ONLY outbox.events_0",
-    "ALTER PUBLICATION {} SET TABLE outbox.events WHERE (position < 0)",
-]
-
-
-@pytest.mark.parametrize("change", BY_OTHERS)
-def test_no_row_is_lost_on_the_way_back_whatever_others_did_to_the_publication(
-    dsn: str, change: str
-) -> None:
-    with capturing(dsn) as capture:
-        append(dsn, 1)
-        found, place = read(capture, capture.resume(None), 1)
-        changed_by_others(dsn, change)
-        with psycopg.connect(dsn) as late:
-            late.execute("SELECT 1")
-            use_table(dsn, "outbox")
-            # The relay is in the log as long as that transaction may write there.
-            append(dsn, 2, 3)
-            more, place = read(capture, place, 2)
-        assert found + more == [1, 2, 3]
-        assert read_on(capture, place, dsn)[0] == []
-
-
-@pytest.mark.parametrize("change", BY_OTHERS)
-def test_rows_that_others_kept_out_of_the_log_on_the_way_back_are_not_passed_over(
-    dsn: str, change: str
-) -> None:
-    says = "was dropped or changed by others.*--accept-gap"
-    with capturing(dsn) as capture:
-        append(dsn, 1)
-        _, place = read(capture, capture.resume(None), 1)
-        kept = progress_at(place, capture)
-        with psycopg.connect(dsn) as late:
-            late.execute("SELECT 1")
-            use_table(dsn, "outbox")
-            changed_by_others(dsn, change)
-            append(dsn, 2, 3)
-            use_table(dsn, "outbox")
-        with pytest.raises(Refused, match=says):
-            read_until_left(capture, place, dsn)
-    with pytest.raises(DovecoteError, match=says):
-        use_wal(dsn, "outbox")
-    # The logs of all shards lack them.
-    with pytest.raises(DovecoteError, match=says):
-        use_wal(dsn, "outbox", accept_gap=True, shard=0)
-    use_wal(dsn, "outbox", accept_gap=True)
-    with capturing(dsn) as capture:
-        assert read_on(capture, capture.resume(kept), dsn)[0] == []
-
-
-@pytest.mark.parametrize("change", BY_OTHERS)
-def test_a_publication_that_others_changed_is_made_anew_on_the_way_into_the_log(
-    dsn: str, change: str
-) -> None:
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        ours = "SELECT tablename, rowfilter, pubinsert FROM pg_publication JOIN"
-        ours += " pg_publication_tables USING (pubname) ORDER BY 1"
-        before = conn.execute(ours.encode()).fetchall()
-        assert [name for name, *_ in before] == sorted(TABLES)
-        changed_by_others(dsn, change)
-        assert conn.execute(ours.encode()).fetchall() != before
-        use_wal(dsn, "outbox")
-        assert conn.execute(ours.encode()).fetchall() == before
-
-
-def read_until_left(capture: SwitchingCapture, place: Place, dsn: str) -> None:
-    while isinstance(place, LogPosition):
-        _, place = read_on(capture, place, dsn)
-
-
-def changed_by_others(dsn: str, change: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        name = outbox_capture.installed(conn, "outbox").publication
-        conn.execute(change.format(name).encode())
 
 
 OF_A_DUMP = (

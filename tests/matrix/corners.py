@@ -49,6 +49,7 @@ SHORT = (
     f"{_PUSH}_records_come_signed_as_cloudevents_in_order_per_key_and_are_committed",
     "integration/test_capture.py",
     "integration/test_inbox_sources.py",
+    "integration/test_publications.py::test_a_relay_in_the_log_goes_on_without_it_or_says_why_it_cannot",
     "integration/test_relay_status.py",
     "integration/test_versions.py",
     "integration/test_wal_rights.py",
@@ -62,6 +63,7 @@ SERVERS = (
     "contract/test_consumer.py",
     "contract/test_publisher.py",
     "contract/test_relay.py",
+    "integration/test_publications.py",
     "integration/test_schema.py",
     "integration/test_wal.py",
 )

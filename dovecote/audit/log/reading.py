@@ -12,13 +12,13 @@ from psycopg.rows import TupleRow
 
 from dovecote.audit.away import Away, away
 from dovecote.audit.log.slots import Log, drop, in_use, lacks_replication, log_of, make, prefix_of
-from dovecote.audit.log.stream import LogStream, content, kept_alive
+from dovecote.audit.log.stream import LogStream, NoPublication, content, kept_alive
 from dovecote.audit.outlook import Outlook
 from dovecote.audit.parts import Outbox
 from dovecote.audit.rules.logged import LogDecoder, Place, why_anew
 from dovecote.audit.rules.matching import LOG, Read
 from dovecote.audit.rules.passing import passed
-from outbox.errors import DovecoteError
+from outbox.errors import DovecoteError, first_line
 from outbox.postgres.session import connect
 
 _log = logging.getLogger("dovecote.audit")
@@ -196,6 +196,15 @@ class LogReader:
         said, part = str(error), self.outbox.part
         if isinstance(error, errors.ObjectInUse):
             return in_use(part, self._name)
+        if isinstance(error, NoPublication):
+            msg = (
+                f"{part}: the write-ahead log cannot be read on ({first_line(error)}): the "
+                "publication was dropped by others, and before PostgreSQL 18 a server reads "
+                "nothing that was written until it was made anew. Make it with `dovecote init "
+                "outbox --capture wal`, and drop the auditor's slot with `dovecote audit "
+                "--drop-slot`: it begins anew then"
+            )
+            return Away(msg)
         if "REPLICATION attribute" in said or "to start WAL sender" in said:
             return lacks_replication(part, self._user)
         return away(part, error)

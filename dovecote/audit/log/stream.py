@@ -23,6 +23,10 @@ _REPORT_SECONDS, _ASK_SECONDS = 10.0, 0.1
 _MOST_BYTES = 8_000_000
 
 
+class NoPublication(psycopg.OperationalError):
+    """The server lacks the publication, and so cannot read its log on."""
+
+
 class LogStream:
     """One reading of a slot, by one thread."""
 
@@ -57,6 +61,7 @@ class LogStream:
         Return messages that have come, or come within `seconds`, each with its letter.
 
         Raises:
+            NoPublication: others have dropped it.
             psycopg.Error: the server ended the stream.
         """
         found: list[bytes] = []
@@ -97,7 +102,10 @@ class LogStream:
     def _ended(self) -> psycopg.Error:
         result = self._conn.wait(fetch(self._pgconn))
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
-            return errors.error_from_result(result)
+            error = errors.error_from_result(result)
+            return (
+                NoPublication(str(error)) if isinstance(error, errors.UndefinedObject) else error
+            )
         return psycopg.OperationalError("the server ended the replication stream")
 
 

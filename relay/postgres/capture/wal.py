@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 import psycopg
 
+from outbox.errors import first_line
 from outbox.schema import about
 from outbox.schema import capture as outbox_capture
-from outbox.schema.slots import slot_name
+from outbox.schema.slots import slot_name, unreadable
 from relay.decoding.pgoutput import NOWHERE, Decoder, read_begin, read_keepalive
 from relay.errors import Refused
 from relay.postgres.capture.replication import Stream, Wake
@@ -225,7 +226,19 @@ class WalCapture:
 
     def _received(self, stream: Stream) -> list[bytes]:
         messages, self._early = self._early, []
-        return messages or stream.receive()
+        return messages or self._receive(stream)
+
+    def _receive(self, stream: Stream) -> list[bytes]:
+        """
+        Return what has come.
+
+        Raises:
+            Refused: the server lacks the publication, and so cannot read its log on.
+        """
+        try:
+            return stream.receive()
+        except psycopg.errors.UndefinedObject as error:
+            raise Refused(about(self._schema, unreadable(first_line(error)))) from error
 
     def has(self, cursor: LogPosition, newest: Newest) -> bool:
         """
@@ -237,7 +250,7 @@ class WalCapture:
         stream, decoder = self._open(cursor, since=newest.at)
         began, is_said = time.monotonic(), False
         while stream.silence() < _LONGEST_SILENCE and not self._interrupted.is_set():
-            for data in (messages := stream.receive()):
+            for data in (messages := self._receive(stream)):
                 if data[0] == _KEEPALIVE:
                     # A keepalive reports how far the server has looked through the log.
                     if read_keepalive(data).end > newest.at:

@@ -235,6 +235,13 @@ def test_an_outbox_in_order_has_nothing_but_good_findings(server: Server, place:
             "pg_prepared_xacts",
         ),
         (
+            replace(LOG, unpublished="publication dovecote_1 was dropped by others"),
+            LogPosition(150),
+            "fail",
+            "publication dovecote_1 was dropped by others",
+            "run `dovecote init outbox --capture wal`",
+        ),
+        (
             replace(TABLE, has_fsync=False),
             Cursor(),
             "warn",
