@@ -1,6 +1,7 @@
 """A primary with a standby, and a failover."""
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ ROLE = "relay_without_replication"
 
 
 LOGGED = "logged"
+
+# Parameters of a connection that some server we support does not have.
+_YOUNG = "sslnegotiation|sslcertmode|gssdelegation|load_balance_hosts|require_auth"
 
 
 class Pair(NamedTuple):
@@ -73,6 +77,9 @@ def copy_of(primary: Postgres, folder: Path) -> None:
         check=True,
         timeout=patient(60),
     )
+    # The program may be newer than the server, and writes what that does not know.
+    written = data / "postgresql.auto.conf"
+    written.write_text(re.sub(rf" ?({_YOUNG})=\w+", "", written.read_text()))
     copy(primary.directory / "password", folder / "password")
 
 
