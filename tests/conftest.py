@@ -26,6 +26,8 @@ from tests.support.fix_tracing import spans
 from tests.support.hanging import (
     pytest_configure,
     pytest_exception_interact,
+    pytest_handlecrashitem,
+    pytest_runtest_logstart,
     pytest_runtest_protocol,
 )
 from tests.support.inboxes import both, inbox
@@ -53,6 +55,8 @@ __all__ = [
     "pair",
     "pytest_configure",
     "pytest_exception_interact",
+    "pytest_handlecrashitem",
+    "pytest_runtest_logstart",
     "pytest_runtest_protocol",
     "registry",
     "spans",
