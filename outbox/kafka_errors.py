@@ -1,6 +1,6 @@
 """Explain errors of a Kafka client: missing rights, and partitions without an answer."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -17,6 +17,8 @@ _KINDS: Mapping[int, Resource] = {
 FORBIDDEN = frozenset(_KINDS)
 """The broker knows us, but we lack a right."""
 
+_MOST_NAMED = 3
+
 OF_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
 """
 A client asks for the coordinator of its group even if it is assigned partitions and uses no group.
@@ -28,6 +30,13 @@ Such a client reads all the same without that right, so it passes over this erro
 def right(operation: str, kind: Resource, name: str) -> str:
     """Return a right in Kafka as messages name it, and as docs/security.md lists it."""
     return f"`{operation}` on {kind} {name!r}"
+
+
+def read_of_any(topics: Collection[str]) -> list[str]:
+    """Return the right to read topics, of which an error concerns one and does not say which."""
+    first = [repr(topic) for topic in topics][:_MOST_NAMED]
+    more = ["another one"] if len(topics) > len(first) else []
+    return [f"`Read` on topic {' or '.join(first + more)}"] if first else []
 
 
 def told(error: KafkaError, *needed: str) -> str:

@@ -294,7 +294,9 @@ class Polling:
         self._metrics.amplified(self._amplification.report())
         ends = {place: self._end_of(*place) for place in self._assigned}
         known = self._absent.topics
-        self._watch.observe({place: end for place, end in ends.items() if place[0] not in known})
+        self._watch.observe(
+            {place: end for place, end in ends.items() if end >= 0 or place[0] not in known}
+        )
         absent = self._subscribing.lacking, self._absent.report(now)
         lacking, stuck = "; ".join(each for each in absent if each), self._watch.report()
         self._health.lacking = "; ".join(each for each in (lacking, stuck) if each)

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterable, Sequence
-from itertools import islice
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -22,7 +21,6 @@ from outbox.kafka_errors import require_answers
 _log = logging.getLogger("dovecote.consumer")
 
 _ANSWER_SECONDS = 5.0
-_MOST_NAMED = 3
 
 
 class Starts:
@@ -63,9 +61,11 @@ class Starts:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID:
                 return  # the group has members, so it has started before
-            # The client does not say of which topic it is.
-            topics = dict.fromkeys(topic for topic, _ in partitions)
-            raise KafkaException(error.args[0], *islice(topics, _MOST_NAMED)) from error
+            # A client that raises does not say which is refused.
+            said, *topics = error.args
+            raise KafkaException(
+                said, *(topics or dict.fromkeys(t for t, _ in partitions))
+            ) from error
         _log.info("the group starts for the first time, at the ends of %d partitions", len(ends))
 
     def bounds(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:

@@ -17,7 +17,7 @@ from dedup.settings.consumer import ConsumerSettings
 from dovecote.process.rarely import Rarely
 from dovecote.process.topics import group_protocols
 from outbox.errors import BadSettings
-from outbox.kafka_errors import right, told
+from outbox.kafka_errors import read_of_any, right, told
 
 _rarely = Rarely(logging.getLogger("dovecote.consumer"))
 
@@ -103,8 +103,7 @@ class Subscribing:
         if isinstance(error, TimeoutError):
             return "no answer"
         said, *topics = error.args
-        needed = [right("Read", "topic", topic) for topic in topics]
-        return told(said, right("Read", "group", self._settings.group), *needed)
+        return told(said, right("Read", "group", self._settings.group), *read_of_any(topics))
 
     def _listed(self) -> Listing:
         # In this thread: another one would hardly get its turn at the client.

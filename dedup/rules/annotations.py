@@ -21,6 +21,7 @@ from outbox.writing.declared import declared
 _VERSION = "dataversion"
 _ANY = (Any, object)
 _NONE = type(None)
+_OF_JSON: tuple[Any, ...] = (None, True, 0, 0.0, "", [], {})
 _MOST_SAID = 3
 _MOST_KINDS = 1_000
 
@@ -204,13 +205,23 @@ def _require_makeable(kind: Any) -> None:  # noqa: ANN401  # as above
             continue
         seen.add(id(each))  # a class may contain itself
         waiting += [field.type for field in getattr(each, "fields", ()) if field.required]
-        if isinstance(each, msgspec.inspect.CustomType) and not _is_pydantic(each.cls):
+        if isinstance(each, msgspec.inspect.CustomType) and not _is_makeable(each.cls):
             name = getattr(each.cls, "__name__", each.cls)
             msg = (
                 f"{name} is no class that JSON becomes: make it a dataclass, a Struct of msgspec, "
                 "an attrs class, a TypedDict or a model of pydantic"
             )
             raise TypeError(msg)
+
+
+def _is_makeable(kind: Any) -> bool:  # noqa: ANN401  # as above
+    """Return whether pydantic makes it, or some value of JSON is one, as of `object`."""
+    if _is_pydantic(kind):
+        return True
+    try:
+        return any(isinstance(each, get_origin(kind) or kind) for each in _OF_JSON)
+    except TypeError:  # of a Protocol that nothing can be asked for
+        return False
 
 
 def _is_pydantic(kind: Any) -> bool:  # noqa: ANN401  # as above

@@ -38,6 +38,8 @@ class _Found(NamedTuple):
     stable: Mapping[Partition, int]
     refused: Mapping[Partition, str]
     """Why a new client gets no answer; empty: it gets one."""
+    no_notes: str = ""
+    """Why the notes cannot be read."""
 
 
 @dataclass(slots=True)
@@ -60,9 +62,11 @@ class _Stuck:
     silent: float = 0.0
     """For how long nothing has come, without an error; 0.0: that is no trouble."""
     end: int = -1
-    """The end of the log, committed or not; -1: no request for its records was ever answered."""
+    """The end of the log, committed or not; -1: no request for its records is answered."""
     asked: float = -_AGAIN_SECONDS
     """When a new client last asked for its records."""
+    is_answered: bool = False
+    """Whether a new client got an answer in place of ours."""
     is_lost: bool = False
     """Whether nothing came of what can be read: the client may have lost what it was told."""
     is_held: bool = False
@@ -70,7 +74,7 @@ class _Stuck:
 
     @property
     def is_unanswered(self) -> bool:
-        """Whether it is silent, and no request for its records was ever answered."""
+        """Whether it is silent, and no request for its records is answered."""
         return self.silent > 0 and self.end < 0
 
     @property
@@ -111,7 +115,7 @@ class Watch:
         self._noted, self._stable, self._refused = noted, stable, refused
         self._threads, self._metrics, self._stall_after = threads, metrics, stall_after
         self._stuck: dict[Partition, _Stuck] = {}
-        self._standing: dict[Partition, tuple[Assigned, int, float]] = {}
+        self._standing: dict[Partition, tuple[Assigned, int, bool, float]] = {}
         self._known: Mapping[Place, SkipNote] = {}
         self._asked: set[Partition] = set()
         self._looking: Future[_Found] | None = None
@@ -181,8 +185,8 @@ class Watch:
         """
         Notice which partitions go on, and which do not.
 
-        `ends` are those of their logs, and -1 as long as no request for records was answered; one
-        that is not named there is looked after elsewhere.
+        `ends` are those of their logs, and -1 while requests for records are not answered, or with
+        errors; one that is not named there is looked after elsewhere.
         """
         now = time.monotonic()
         for place, each in list(self._stuck.items()):
@@ -202,10 +206,12 @@ class Watch:
                 self._standing.pop(place, None)
                 continue
             known = self._standing.get(place)
-            if known is None or known[:2] != (found, at):
-                self._standing[place] = found, at, now
+            if known is None or known[:3] != (found, at, end < 0):
+                if known is not None and known[2] and place in self._stuck:
+                    self._end(place)  # it is answered again
+                self._standing[place] = found, at, end < 0, now
             else:
-                self._silent(place, _Stuck(found, at, "", now), now - known[2], end)
+                self._silent(place, _Stuck(found, at, "", now), now - known[3], end)
 
     def says(self, place: Partition) -> bool:
         """Return whether it reports a partition, or soon does."""
@@ -239,18 +245,21 @@ class Watch:
         if seconds <= self._stall_after:
             return
         stuck = self._known_as(place, stuck)
-        if not stuck.errors:
-            stuck.silent, stuck.end = seconds, end
+        if not stuck.errors or time.monotonic() - stuck.failed > _AGAIN_SECONDS:
+            stuck.errors, stuck.silent, stuck.end = 0, seconds, end
         self._say(place, stuck)
 
     def _judge_unanswered(self, stuck: _Stuck, refused: str) -> None:
-        """Say what a new client gets in place of an answer."""
+        """Say what a new client gets in place of an answer, or that it gets one again."""
+        is_known = stuck.assigned.offsets.next is not None
         # Our client may have lost where to read, and without an offset it alone knows that.
-        stuck.is_lost = not refused and stuck.assigned.offsets.next is not None
-        stuck.is_said = stuck.is_said or not stuck.is_lost or stuck.again > 0
+        stuck.is_lost = not refused and is_known
+        stuck.is_said = stuck.is_said or bool(refused) or stuck.is_answered
+        stuck.is_answered, stuck.is_held = not refused, False
+        advice = "so restart this one" if is_known else "so this one may not know where to begin"
         stuck.why = (
-            f"no request for its records was answered for {stuck.silent:.0f} s: "
-            f"{refused or 'a new client is answered, so restart this one'}"
+            f"no request for its records is answered for {stuck.silent:.0f} s: "
+            f"{refused or f'a new client is answered, {advice}; the log may say why'}"
         )
 
     def _judge(self, stuck: _Stuck, stable: int | None) -> None:
@@ -294,9 +303,10 @@ class Watch:
             found = _Found({}, {}, {})
             try:
                 found = self._looking.result()
-                self._no_notes = ""
-            except Exception as error:  # noqa: BLE001  # it is said, and no look ends a consumer
-                self._no_notes = f"what may be stepped over is not known: {error}"
+                error = found.no_notes
+            except Exception as failure:  # noqa: BLE001  # it is said, and no look ends a consumer
+                error = str(failure)
+            self._no_notes = f"what may be stepped over is not known: {error}" if error else ""
             self._looking, self._known = None, found.notes
             for place, each in self._stuck.items():
                 if each.silent and place in self._asked:
@@ -335,7 +345,10 @@ class Watch:
         """Ask Kafka; a thread of its own does."""
         refused = {} if unanswered is None else {unanswered[:2]: self._refused(unanswered)}
         stable = self._stable(silent) if silent else {}
-        return _Found(self._noted(notes) if notes else {}, stable, refused)
+        try:
+            return _Found(self._noted(notes) if notes else {}, stable, refused)
+        except Exception as error:  # noqa: BLE001  # the rest of what was found counts all the same
+            return _Found({}, stable, refused, str(error))
 
     def _step_over(self, place: Partition, note: SkipNote) -> None:
         found = self._assigned[place]

@@ -229,7 +229,9 @@ def _of_log(server: Server, wanted: Wanted, place: Place | None) -> Iterator[Fin
 
 def _of_reading(slot: Slot, server: Server, wanted: Wanted) -> Iterator[Finding]:
     if server.unpublished:
-        yield Finding("fail", server.unpublished, f"run `{INIT}`")
+        # On the way back into the table that command would turn round.
+        to = "table" if server.state == "leaving" else "wal"
+        yield Finding("fail", server.unpublished, f"run `dovecote init outbox --capture {to}`")
     yield _of_slot(slot, server, wanted)
     if server.version >= _FAILOVER and slot.failover is False:
         yield Finding(

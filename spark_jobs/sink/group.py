@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from outbox.errors import NoClient, NoToken
 from outbox.kafka import kafka_logger
-from outbox.kafka_errors import right, told
+from outbox.kafka_errors import read_of_any, require_answers, right, told
 from outbox.tokens.source import client_of
 from spark_jobs.sink import kafka_options
 
@@ -92,27 +92,21 @@ class GroupOffsets:
             if self._consumer is None:
                 self._consumer = client_of(Consumer, self._configuration(), _client_log)
             self._consumer.poll(0)  # its events go to its log
-            answers = self._consumer.commit(offsets=offsets, asynchronous=False)
-            reasons = [
-                self._said(each.error, each.topic)
-                for each in answers or ()
-                if each.error is not None
-            ]
+            require_answers(self._consumer.commit(offsets=offsets, asynchronous=False) or ())
         except (NoClient, NoToken) as error:
-            reasons = [str(error)]
+            reason = str(error)
         except KafkaException as error:
-            reasons = [self._said(error.args[0])]
-        if reasons:
-            self._failed(reasons[0])
-            self._drop()
-            return False
-        self._reason = ""
-        self._committed("ok")
-        return True
-
-    def _said(self, error: KafkaError, *topics: str) -> str:
-        needed = [right("Read", "topic", topic) for topic in topics]
-        return told(error, right("Read", "group", self._group), *needed)
+            # A client that raises does not say which topic is refused.
+            said, *topics = error.args
+            group = right("Read", "group", self._group)
+            reason = told(said, group, *read_of_any(topics or ends))
+        else:
+            self._reason = ""
+            self._committed("ok")
+            return True
+        self._failed(reason)
+        self._drop()
+        return False
 
     def _configuration(self) -> dict[str, str | int | float | bool]:
         return {

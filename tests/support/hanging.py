@@ -56,7 +56,7 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport, sched: Any) -> None:
     """Pass over a test that ended its process after its time was up: xdist runs it again."""
     seconds = time.monotonic() - _began.get(crashitem, time.monotonic())
-    if seconds > float(sched.config.getini("timeout")) and crashitem not in _ended:
+    if seconds > _usual(sched.config) and crashitem not in _ended:
         _ended.add(crashitem)
         what = f"{crashitem} waited for {seconds:.0f} s where nothing interrupts it"
         report.outcome = "skipped"
@@ -64,9 +64,20 @@ def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport, sched: Any
 
 
 def _end_later(item: pytest.Item, seconds: float) -> None:
-    faulthandler.dump_traceback_later(seconds, file=item.config.stash[_stderr], exit=True)
+    if seconds > _LATER_SECONDS:  # otherwise there is no limit
+        faulthandler.dump_traceback_later(seconds, file=item.config.stash[_stderr], exit=True)
 
 
 def _seconds(item: pytest.Item) -> float:
+    """Return the time of a test, as pytest-timeout finds it; 0.0: it has any."""
     marked = item.get_closest_marker("timeout")
-    return float(item.config.getini("timeout") if marked is None else marked.args[0])
+    if marked is not None:
+        return float(marked.args[0] if marked.args else marked.kwargs["timeout"])
+    return _usual(item.config)
+
+
+def _usual(config: pytest.Config) -> float:
+    given = config.getoption("timeout", None)
+    return float(
+        os.environ.get("PYTEST_TIMEOUT") or config.getini("timeout") if given is None else given
+    )

@@ -151,6 +151,7 @@ class Stream:
         self._heard = self._reported = time.monotonic()
         self._received = self._confirmed = self._reported_confirmed = 0
         self._asked = False
+        self._failure: psycopg.Error | None = None
 
     def instance(self) -> Instance:
         """Return which server this is, before it streams."""
@@ -180,8 +181,10 @@ class Stream:
         Return the messages that have come so far, which may be none.
 
         Raises:
-            psycopg.OperationalError: the server ended the stream.
+            psycopg.Error: the server ended the stream, and all that it had sent was returned.
         """
+        if self._failure is not None:
+            raise self._failure
         found: list[bytes] = []
         take, pgconn = self._pgconn.get_copy_data, self._pgconn
         left = _MOST_BYTES
@@ -194,6 +197,9 @@ class Stream:
                 if found or not self.has_come():
                     break
                 pgconn.consume_input()
+            elif found:
+                self._failure = self._ended()
+                break
             else:
                 raise self._ended()
         if found:

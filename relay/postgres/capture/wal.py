@@ -87,6 +87,8 @@ class WalCapture:
         self._durable_at = time.monotonic()
         self._stream: Stream | None = None
         self._decoder: Decoder | None = None
+        self._refused: Refused | None = None
+        """Why the server cannot read its log on."""
         self._early: list[bytes] = []
         """Messages that have come and were not looked at yet."""
         self._tracked: set[int] | None = None
@@ -113,6 +115,8 @@ class WalCapture:
                 yield batch
                 if isinstance(batch.cursor, LogPosition):
                     self._given = batch.cursor
+            if self._refused is not None:
+                raise self._refused
             position = self._given if self._held else decoder.position
             late = time.monotonic() - self._durable_at > self._timing.heartbeat
             stream.report(self._confirmed)
@@ -229,16 +233,13 @@ class WalCapture:
         return messages or self._receive(stream)
 
     def _receive(self, stream: Stream) -> list[bytes]:
-        """
-        Return what has come.
-
-        Raises:
-            Refused: the server lacks the publication, and so cannot read its log on.
-        """
+        """Return what has come; nothing more comes if the server lacks the publication."""
         try:
             return stream.receive()
         except psycopg.errors.UndefinedObject as error:
-            raise Refused(about(self._schema, unreadable(first_line(error)))) from error
+            # First comes what was read before.
+            self._refused = Refused(about(self._schema, unreadable(first_line(error))))
+            return []
 
     def has(self, cursor: LogPosition, newest: Newest) -> bool:
         """
@@ -250,6 +251,8 @@ class WalCapture:
         stream, decoder = self._open(cursor, since=newest.at)
         began, is_said = time.monotonic(), False
         while stream.silence() < _LONGEST_SILENCE and not self._interrupted.is_set():
+            if self._refused is not None:
+                raise self._refused
             for data in (messages := self._receive(stream)):
                 if data[0] == _KEEPALIVE:
                     # A keepalive reports how far the server has looked through the log.
@@ -322,6 +325,7 @@ class WalCapture:
         if self._stream is not None:
             self._stream.close()
         self._stream, self._decoder, self._early = None, None, []
+        self._refused = None
         self._held, self._unseen = [], set()
 
     def wait(self, seconds: float) -> bool:

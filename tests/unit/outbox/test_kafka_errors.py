@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from outbox.kafka_errors import (
     CLIENT_ERRORS,
+    read_of_any,
     refusal_of,
     require_answers,
     right,
@@ -95,3 +96,18 @@ def test_a_refusal_is_what_the_client_says() -> None:
     assert found is not None
     assert found.code() == KafkaError._FENCED
     assert refusal_of(list) is None
+
+
+@pytest.mark.parametrize(
+    ("topics", "named"),
+    [
+        ([], []),
+        (["a"], ["`Read` on topic 'a'"]),
+        (["a", "b"], ["`Read` on topic 'a' or 'b'"]),
+        (["a", "b", "c", "d"], ["`Read` on topic 'a' or 'b' or 'c' or another one"]),
+    ],
+)
+def test_the_right_to_read_one_of_several_topics_names_few_of_them(
+    topics: list[str], named: list[str]
+) -> None:
+    assert read_of_any(topics) == named

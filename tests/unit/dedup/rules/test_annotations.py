@@ -1,12 +1,13 @@
 """The annotation of a handler decodes values, and refuses what does not fit."""
 
 import json
-from collections.abc import Callable, Sequence
+import numbers
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict, runtime_checkable
 from uuid import UUID
 
 import attrs
@@ -293,6 +294,20 @@ class MayHoldOther:
     d: Other | None = None
 
 
+@runtime_checkable
+class Sized(Protocol):
+    def __len__(self) -> int: ...
+
+
+@dataclass
+class Open:
+    data: object
+    number: numbers.Number
+    items: Iterable[str]
+    sized: Sized
+
+
+def opened(event: Event[Open]) -> None: ...
 def other(event: Event[Other]) -> None: ...
 def holds_other(event: Event[HoldsOther | None]) -> None: ...
 def may_hold_other(event: Event[MayHoldOther]) -> None: ...
@@ -347,3 +362,8 @@ def test_a_class_that_json_cannot_become_is_taken_where_no_value_needs_it() -> N
 
 def test_objects_of_any_class_are_taken_from_other_formats() -> None:
     assert typed(holds_other, value="avro") is not None
+
+
+def test_a_field_may_be_of_a_class_that_values_of_json_are_of() -> None:
+    value = {"data": {"x": 1}, "number": 2, "items": ["a"], "sized": []}
+    assert of(opened).event(plain(value)).value == Open({"x": 1}, 2, ["a"], [])  # type: ignore[arg-type]  # a number

@@ -1,96 +1,13 @@
 """A partition that does not go on is said, tried again, and stepped over by a note alone."""
 
 import logging
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
 
-from dedup.metrics import Metrics
-from dedup.retries.aside import Partition
-from dedup.rules.lanes.assigned import Assigned, assigned
-from dedup.rules.lanes.lanes import Lanes
-from dedup.rules.lanes.offsets import Offsets
-from dedup.rules.unread import Place, SkipNote, covering
-from dedup.unread.watch import Watch
+from dedup.rules.unread import SkipNote
 from outbox.errors import DovecoteError
-
-PLACE = ("orders", 0)
-BROKEN = KafkaError(KafkaError._BAD_COMPRESSION, "Decompression failed")
-ODD = KafkaError(KafkaError.UNKNOWN, "odd")
-
-
-class AtOnce(Executor):
-    def submit(self, call: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        try:
-            done.set_result(call(*given, **named))
-        except (DovecoteError, TypeError) as error:
-            done.set_exception(error)
-        return done
-
-
-class Watched:
-    """A watch over one partition that stands at 42."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1_000.0
-        monkeypatch.setattr("dedup.unread.watch.time.monotonic", lambda: self.now)
-        lanes: Lanes[Any] = Lanes("apart")
-        self.found = assigned(
-            lanes.begin(*PLACE),
-            Offsets(42, "dove1tAAAAAAAAAAAAAAAAAAAAAB", topic_id="AAAAAAAAAAAAAAAAAAAAAB"),
-            max_skew=10,
-        )
-        self.assigned: dict[Partition, Assigned] = {PLACE: self.found}
-        self.moved: list[Mapping[Partition, int]] = []
-        self.notes: list[SkipNote] = []
-        self.no_notes = ""
-        self.fails: type[Exception] = DovecoteError
-        self.stable: dict[Partition, int] = {}
-        self.refused = ""
-        self.asked: list[Place] = []
-        self.metrics = Metrics("g")
-        self.watch = Watch(
-            self.assigned,
-            read_from=self.moved.append,
-            noted=self._noted,
-            stable=lambda _: self.stable,
-            refused=self._asked_anew,
-            threads=AtOnce(),
-            metrics=self.metrics,
-            stall_after=60,
-        )
-
-    def _noted(self, places: Mapping[Place, str | None]) -> Mapping[Place, SkipNote]:
-        if self.no_notes:
-            raise self.fails(self.no_notes)
-        found = {place: covering(self.notes, place, id_) for place, id_ in places.items()}
-        return {place: note for place, note in found.items() if note is not None}
-
-    def _asked_anew(self, place: Place) -> str:
-        self.asked.append(place)
-        return self.refused
-
-    def go_on(self, seconds: float) -> None:
-        self.now += seconds
-        self.watch.go_on()
-
-    def stand(self, end: int) -> str:
-        """Let nothing come for longer than is right, and return what is said of it."""
-        self.watch.observe({PLACE: end})
-        self.now += 61
-        self.watch.observe({PLACE: end})
-        self.look()
-        self.watch.observe({PLACE: end})
-        return self.watch.report()
-
-    def look(self) -> None:
-        """Let it ask, and take the answer."""
-        self.go_on(5)
-        self.go_on(0)
+from tests.support.watched import BROKEN, ODD, PLACE, Watched
 
 
 @pytest.fixture
@@ -306,52 +223,3 @@ def test_what_does_not_come_after_that_either_is_said_and_tried_each_minute(
     for _ in range(12):
         watched.look()
     assert watched.moved == [{PLACE: 42}] * 2
-
-
-def test_a_partition_of_which_nothing_was_ever_answered_is_asked_for_by_a_new_client(
-    watched: Watched, caplog: pytest.LogCaptureFixture
-) -> None:
-    watched.refused = "you may not"
-    said = "orders/0 does not go on at offset 42: no request for its records was answered for 61 s"
-    assert watched.stand(-1) == f"{said}: you may not"
-    assert caplog.messages == [f"{said}: you may not (since 5 s)"]
-    assert watched.watch.says(PLACE)
-    assert (watched.asked, watched.moved) == ([Place(*PLACE, 42)], [])
-    for _ in range(11):
-        watched.look()
-    assert len(watched.asked) == 1
-    watched.look()
-    assert len(watched.asked) == 2
-    # Its log ends there.
-    watched.watch.observe({PLACE: 42})
-    assert watched.watch.report() == ""
-    assert watched.metrics.stuck_partitions == frozenset()
-
-
-def test_a_partition_that_a_new_client_can_read_is_read_again_and_said_if_that_does_not_help(
-    watched: Watched,
-) -> None:
-    assert watched.stand(-1) == ""
-    assert watched.moved == [{PLACE: 42}]
-    watched.go_on(60)
-    watched.watch.observe({PLACE: -1})
-    watched.look()
-    said = watched.watch.report()
-    assert said.endswith("was answered for 126 s: a new client is answered, so restart this one")
-    assert watched.moved == [{PLACE: 42}] * 2
-
-
-def test_a_partition_that_is_looked_after_elsewhere_is_not_watched(watched: Watched) -> None:
-    for _ in range(3):
-        watched.watch.observe({})
-        watched.go_on(61)
-    assert (watched.watch.report(), watched.asked) == ("", [])
-
-
-def test_a_partition_without_an_offset_that_is_never_answered_is_said_and_not_moved(
-    watched: Watched,
-) -> None:
-    watched.found.offsets = Offsets(None)
-    said = watched.stand(-1)
-    assert "no request for its records was answered for 61 s: a new client is answered" in said
-    assert (watched.asked, watched.moved) == ([Place(*PLACE, 0)], [])

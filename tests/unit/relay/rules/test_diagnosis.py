@@ -242,6 +242,13 @@ def test_an_outbox_in_order_has_nothing_but_good_findings(server: Server, place:
             "run `dovecote init outbox --capture wal`",
         ),
         (
+            replace(LOG, state="leaving", unpublished="publication dovecote_1 was dropped"),
+            LogPosition(150),
+            "fail",
+            "publication dovecote_1 was dropped",
+            "run `dovecote init outbox --capture table`",
+        ),
+        (
             replace(TABLE, has_fsync=False),
             Cursor(),
             "warn",
