@@ -186,9 +186,9 @@ class Reader:
             rows, size, keep = list(batch.rows), batch.size, batch.keep
             is_kept, has_large, newest = batch.is_kept, batch.has_large, batch.newest
             while self._held is None and len(rows) < most_rows and size < most_bytes:
-                following = self._ahead.take(0)
+                # An error is left to the next call, after the events that are here.
+                following = self._ahead.take_if_any(0)
                 if following is None and is_old and rows:
-                    # An error is left to the next call, after the events that are here.
                     following, is_old = self._ahead.take_if_any(_SOON), False
                 if following is None:
                     break

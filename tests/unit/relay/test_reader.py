@@ -159,11 +159,12 @@ def test_the_next_poll_asks_from_where_the_last_one_ended() -> None:
 
 def test_an_error_comes_to_who_waits_behind_what_was_read() -> None:
     capture = FakeCapture(batch(1), psycopg.errors.UndefinedTable("outbox.events is gone"))
-    with (
-        reading(capture) as reader,
-        pytest.raises(psycopg.errors.UndefinedTable),
-    ):
-        taken(reader, 99)
+    with reading(capture) as reader:
+        until(lambda: reader._ahead._error, within=5, what="an error behind the batch")
+        batches = reader.batches(lambda: (100, 100), threading.Event())
+        assert numbers([next(batches)]) == [1]
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            next(batches)
 
 
 def test_a_lost_connection_is_an_outage_of_postgres() -> None:
