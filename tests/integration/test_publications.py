@@ -151,7 +151,7 @@ def test_a_relay_in_the_log_goes_on_without_it_or_says_why_it_cannot(
         published(fleet, name, 3)
         assert relay.terminate() == 0
         return
-    # What was written before can be read.
+    # The server still reads all that was written before.
     published(fleet, name, 2)
     assert relay.wait() == 1
     (said,) = relay.log.splitlines()[-1:]
