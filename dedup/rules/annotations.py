@@ -153,7 +153,7 @@ def _class(handler: str, kind: Any, *, is_json: bool) -> _Class:  # noqa: ANN401
             adapter = TypeAdapter(kind)
             return _Class(kind, type_, version, adapter.validate_json, adapter.validate_python)
         decoder = msgspec.json.Decoder(kind, dec_hook=partial(_inner, is_json=True))
-        for inner in _of_pydantic(kind):
+        for inner in filter(_is_pydantic, _custom(kind, is_needed=False)):
             _complete(inner)
         if is_json:  # values of other formats may have such objects
             _require_makeable(kind)
@@ -174,8 +174,12 @@ def _complete(kind: Any) -> None:  # noqa: ANN401  # as above
         rebuild_dataclass(kind)
 
 
-def _of_pydantic(kind: Any) -> Iterator[Any]:  # noqa: ANN401  # as above
-    """Yield the classes of pydantic within one that msgspec knows."""
+def _custom(kind: Any, *, is_needed: bool) -> Iterator[Any]:  # noqa: ANN401  # as above
+    """
+    Yield the classes within one that msgspec does not make, or itself.
+
+    `is_needed`: only if each value has an object of it.
+    """
     seen: set[int] = set()
     waiting: list[Any] = [msgspec.inspect.type_info(kind)]
     while waiting:
@@ -185,7 +189,9 @@ def _of_pydantic(kind: Any) -> Iterator[Any]:  # noqa: ANN401  # as above
         elif isinstance(each, msgspec.Struct) and id(each) not in seen:
             seen.add(id(each))  # a class may contain itself
             if isinstance(each, msgspec.inspect.CustomType):
-                yield from [each.cls] if _is_pydantic(each.cls) else []
+                yield each.cls
+            elif is_needed:
+                waiting += [field.type for field in getattr(each, "fields", ()) if field.required]
             else:
                 waiting += [getattr(each, name) for name in each.__struct_fields__]
 
@@ -197,19 +203,12 @@ def _require_makeable(kind: Any) -> None:  # noqa: ANN401  # as above
     Raises:
         TypeError: the class, or that of a field that each value has, is made by neither library.
     """
-    seen: set[int] = set()
-    waiting: list[Any] = [msgspec.inspect.type_info(kind)]
-    while waiting:
-        each = waiting.pop()
-        if id(each) in seen:
-            continue
-        seen.add(id(each))  # a class may contain itself
-        waiting += [field.type for field in getattr(each, "fields", ()) if field.required]
-        if isinstance(each, msgspec.inspect.CustomType) and not _is_makeable(each.cls):
-            name = getattr(each.cls, "__name__", each.cls)
+    for each in _custom(kind, is_needed=True):
+        if not _is_makeable(each):
             msg = (
-                f"{name} is no class that JSON becomes: make it a dataclass, a Struct of msgspec, "
-                "an attrs class, a TypedDict or a model of pydantic"
+                f"{getattr(each, '__name__', each)} is no class that JSON becomes: make it a "
+                "dataclass, a Struct of msgspec, an attrs class, a TypedDict or a model of "
+                "pydantic"
             )
             raise TypeError(msg)
 

@@ -12,11 +12,6 @@ from dedup.rules.unread import Place
 from tests.support.watched import BROKEN, PLACE, Watched
 
 
-@pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
-    return Watched(monkeypatch)
-
-
 def test_a_partition_of_which_nothing_was_ever_answered_is_asked_for_by_a_new_client(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,11 +10,6 @@ from outbox.errors import DovecoteError
 from tests.support.watched import BROKEN, ODD, PLACE, Watched
 
 
-@pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
-    return Watched(monkeypatch)
-
-
 def test_an_error_of_a_record_blocks_its_partition_until_it_is_read_again(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
